@@ -11,10 +11,13 @@ import pytest
 from airflow_hivelock.locks import LockManager
 from airflow_hivelock.locks.backends.zookeeper import ZooKeeperBackend
 from tests.support.servers import MariaDBServer, PostgresServer, ZooKeeperServer
+from tests.system.histories.trace.summary import pytest_runtest_makereport, pytest_terminal_summary
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
+
+__all__ = ["pytest_runtest_makereport", "pytest_terminal_summary"]
 
 _numbers = itertools.count()
 

@@ -26,11 +26,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from airflow.sdk import DAG
+    from fastapi.testclient import TestClient
 
     from airflow_hivelock.locks import LockManager
     from tests.airflow.triggerer import Triggerer
 
-# Airflow reads its settings when it is imported, so they stand here and not in a fixture.
+# Airflow reads its settings when it is imported, so they are set here and not in a fixture.
 HOME = Path(tempfile.mkdtemp(prefix="airflow-"))
 atexit.register(shutil.rmtree, HOME, ignore_errors=True)
 (HOME / "dags").mkdir()
@@ -67,7 +68,7 @@ def _migrate(url: str) -> None:
 
 @pytest.fixture(scope="session", autouse=True)
 def database() -> None:
-    """Once for all tests of this process: those of the documents use it, too."""
+    """Airflow's database, once for all tests of this process. The tests of the documents use it too."""
     from airflow import settings
 
     if not (HOME / SQLITE_FILE).exists():
@@ -78,7 +79,7 @@ def database() -> None:
 
 @pytest.fixture
 def manager(monkeypatch: pytest.MonkeyPatch) -> Iterator[LockManager]:
-    """What the default connection leads to, empty."""
+    """The lock manager of the default connection, without leases."""
     from airflow_hivelock import hooks
     from airflow_hivelock.locks import LockManager
     from airflow_hivelock.locks.backends.memory import MemoryBackend
@@ -87,6 +88,14 @@ def manager(monkeypatch: pytest.MonkeyPatch) -> Iterator[LockManager]:
     monkeypatch.setitem(hooks._managers, "memory://", fresh)
     yield fresh
     assert not list(fresh.waiters()), "a place in the queue was left behind"
+
+
+@pytest.fixture
+def login(monkeypatch: pytest.MonkeyPatch) -> Callable[[str | None], TestClient]:
+    """A browser on the page's application, signed in with that role; None is signed out."""
+    from tests.airflow.page import logins
+
+    return logins(monkeypatch)
 
 
 @pytest.fixture
@@ -107,7 +116,9 @@ def no_scheduler(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(autouse=True)
 def dag_test(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What ``dag.test()`` does from Airflow 3.3 on: its API is made once, and callbacks are told the error, as a real task's."""
+    """``dag.test()`` as from Airflow 3.3 on: its API is created once, and callbacks get the error, as those of a real
+    task do.
+    """
     if AIRFLOW_V_3_3_PLUS:
         return
     finalize = task_runner.finalize
@@ -122,7 +133,7 @@ def dag_test(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def lines() -> Iterator[Callable[[], str]]:
-    """What has been logged so far, as one text."""
+    """Everything logged so far, as one text."""
     with structlog.testing.capture_logs() as entries:
         yield lambda: "\n".join(f"{entry['log_level']}: {entry['event']}" for entry in entries)
 

@@ -21,7 +21,7 @@ WAIT_S = 60
 
 
 def play(af: AirflowServer, manager: LockManager) -> None:
-    """Two runs for one day wait for somebody else, and then work one after the other."""
+    """Two runs for one day wait for another holder, and then work one after the other."""
     held = manager.acquire(owner="somebody", writes=["dw.delays/dt=2013-01-15"])
     runs = [af.trigger(DAG_ID, datetime(2013, 1, 15, hour, tzinfo=UTC)) for hour in (1, 2)]
     af.wait(lambda: len(manager.waiters("dw.delays")) == len(runs), WAIT_S, "both runs to wait")

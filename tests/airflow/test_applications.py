@@ -1,4 +1,4 @@
-"""What a dead task has left running: it is found, ended before a later try starts, and waited for by whoever frees locks."""
+"""Work that a dead task has left running: it is found, and ended before a later try starts. A release waits for it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from airflow_hivelock.operators import lock as lock_operator
 from airflow_hivelock.work import applications, processes
 from airflow_hivelock.work.processes import MARK, Processes
 from airflow_hivelock.work.spark_job import SparkJob
-from tests.airflow.test_mixin import DAY, NAMES, Defers, LockedWork, dag
+from tests.airflow.locked_work import DAY, NAMES, Defers, LockedWork, dag
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -223,7 +223,7 @@ def test_a_failed_tasks_children_are_ended_before_its_locks_go(
 def test_a_deferred_task_runs_nowhere_and_keeps_its_token(
     manager: LockManager, run: Callable[..., Ran], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It may resume on another worker, where nobody could ask for the process that deferred."""
+    """It may resume on another worker, which cannot check the process that deferred."""
     tokens: list[int] = []
     recorded: list[bool] = []
     original = manager.record_work

@@ -58,15 +58,15 @@ WRONG = [
     ({"reads": ["dw.t"], "unpartitioned": ["dw.t/dt=1"]}, "is not a table"),
     ({"reads": ["dw.t"], "partition_columns": ["dt"]}, "must be a dict"),
     ({"reads": ["dw.t"], "partition_columns": {"dw.t": "dt"}}, "must be a list of columns"),
-    ({"reads": ["dw.t"], "support_concurrency": "no"}, "use True, False or None"),
+    ({"reads": ["dw.t"], "support_concurrency": "no"}, "Use True, False or None"),
 ]
 
 WRONG_WAITING = [
     ({"timeout": timedelta(seconds=-1)}, "timeout"),
-    ({"timeout": 60}, "give a timedelta"),
+    ({"timeout": 60}, "Give a timedelta"),
     ({"lease_duration": timedelta()}, "lease_duration"),
     ({"lease_duration": timedelta(days=400)}, "a year at most"),
-    ({"waiting": "sleep"}, "use one of trigger, defer, reschedule, poke"),
+    ({"waiting": "sleep"}, "Use one of trigger, defer, reschedule, poke"),
 ]
 
 WRONG_TERMS = [
@@ -74,10 +74,10 @@ WRONG_TERMS = [
     ({"max_leases": True}, "max_leases=True"),
     ({"max_leases": "4"}, "max_leases='4'"),
     ({"max_leases": 20_000}, "from 1 to 10,000"),
-    ({"lease_group": "rerun"}, "lease_group='rerun' bounds nothing without max_leases"),
+    ({"lease_group": "rerun"}, "lease_group='rerun' has no effect without max_leases"),
     ({"max_leases": 4, "lease_group": " "}, "is not a group of leases"),
     ({"max_leases": 4, "lease_group": 7}, "is not a group of leases"),
-    ({"lock_priority": "high"}, "lock_priority='high'; give a whole number"),
+    ({"lock_priority": "high"}, "lock_priority='high' is invalid. Give a whole number"),
     ({"lock_priority": 1.5}, "lock_priority=1.5"),
     ({"lock_priority": 10**10}, "up to 1,000,000,000"),
 ]
@@ -201,7 +201,7 @@ def test_a_mapped_task_is_looked_at_as_far_as_its_values_are_known(cls: Any, mak
 
 @pytest.mark.parametrize("cls", [HiveLockOperator, LockedBash])
 def test_so_is_how_a_mapped_task_waits(cls: Any) -> None:
-    with DAG("mapped", schedule=None), pytest.raises(InvalidRequest, match="use one of"):
+    with DAG("mapped", schedule=None), pytest.raises(InvalidRequest, match="Use one of"):
         cls.partial(**TASK, waiting="sleep").expand(writes=[["dw.a"]])
 
 
@@ -222,10 +222,10 @@ def test_a_mapped_task_may_have_what_is_known_later() -> None:
         ({"objects": "dw.t"}, "objects='dw.t' must be a list"),
         ({"objects": ["dw.t/dt"]}, "'dt' is not a partition level"),
         ({"leases": "id"}, "leases='id' must be a list"),
-        ({"min_age": "5 minutes"}, "min_age='5 minutes'; give a timedelta"),
+        ({"min_age": "5 minutes"}, "min_age='5 minutes' is invalid. Give a timedelta"),
         ({"min_age": timedelta(minutes=-1)}, "min_age"),
-        ({"dry_run": "no"}, "dry_run='no'; use True or False"),
-        ({"reason": " "}, "say why"),
+        ({"dry_run": "no"}, "dry_run='no' is invalid. Use True or False"),
+        ({"reason": " "}, "give a reason"),
     ],
 )
 def test_a_force_release_that_cannot_be_meant_is_refused(options: dict[str, Any], said: str) -> None:
@@ -234,7 +234,7 @@ def test_a_force_release_that_cannot_be_meant_is_refused(options: dict[str, Any]
 
 
 def test_an_unlock_s_patience_is_a_time_span() -> None:
-    with pytest.raises(InvalidRequest, match="work_timeout=60; give a timedelta"):
+    with pytest.raises(InvalidRequest, match=r"work_timeout=60 is invalid\. Give a timedelta"):
         HiveUnlockOperator(**TASK, work_timeout=60)  # type: ignore[arg-type]
 
 

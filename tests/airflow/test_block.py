@@ -65,7 +65,7 @@ def test_what_is_made_inside_runs_under_the_lock_and_nothing_else(
 
 
 def test_tasks_that_wait_for_others_outside_also_wait_for_the_lock() -> None:
-    """And those that others wait for are over before it is free: beside tasks for which neither is so."""
+    """The block also has tasks that other tasks wait for: they end before the release. It has tasks without either."""
     with dag() as works:
         before, after = EmptyOperator(task_id="before"), EmptyOperator(task_id="after")
         with hive_lock(writes=DELAYS):
@@ -121,7 +121,7 @@ def test_blocks_stand_beside_and_within_one_another(
 
 
 def test_an_empty_block_is_refused() -> None:
-    with dag(), pytest.raises(InvalidRequest, match="lock: no task is made inside the block"), hive_lock(writes=DELAYS):
+    with dag(), pytest.raises(InvalidRequest, match="lock: the block has no task"), hive_lock(writes=DELAYS):
         pass
 
 

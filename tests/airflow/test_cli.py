@@ -73,14 +73,14 @@ def test_airflow_hivelock_speaks_to_the_lock_store_of_a_connection(zookeeper: Zo
 @pytest.mark.parametrize(
     ("extra", "code", "said"),
     [
-        ({"installation": "here"}, 0, "WARNING: Hive sees nothing of this lock store"),
+        ({"installation": "here"}, 0, "WARNING: Hive does not see this lock store"),
         (
             {"installation": "here", "concurrency": False},
             1,
-            "ERROR: tasks lock nothing: concurrency is false in connection",
+            "ERROR: tasks take no locks: concurrency is false in connection",
         ),
         ({"backend": "sqlite"}, 1, "it has no installation id; name this Airflow in the extra"),
-        ({"backend": "oracle"}, 1, "backend 'oracle' is not known"),
+        ({"backend": "oracle"}, 1, "backend 'oracle' is unknown"),
     ],
 )
 def test_check_fails_where_the_connection_protects_nothing(

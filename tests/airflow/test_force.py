@@ -1,4 +1,4 @@
-"""The force release: what is nobody's any more goes, with a reason; all else stays, with a reason."""
+"""The force release: it frees leases without a living owner, and keeps all others, each with a reason."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ def test_what_was_released_before_it_could_be_freed_was_not_freed(
     airflow_says("failed", lock="success")
     report = force()
     assert report["freed"] == []
-    assert [left["reason"] for left in report["left"]] == ["it has been released or taken over meanwhile"]
+    assert [left["reason"] for left in report["left"]] == ["it was released or taken over in the meantime"]
     assert not manager.audit()
 
 
@@ -134,11 +134,11 @@ def test_the_audit_trail_has_who_triggered_the_run(manager: LockManager) -> None
     [
         ("running", {"lock": "success"}, "is running"),
         ("queued", {}, "is queued"),
-        ("failed", {"lock": "success", "job": "running"}, "job not over yet"),
-        ("failed", {"lock": "success", "job": "deferred"}, "job not over yet"),
-        (api_error(500), {}, "does not say"),
-        (api_error(403), {}, "does not say"),
-        (ConnectionError("no line"), {}, "does not say"),
+        ("failed", {"lock": "success", "job": "running"}, "not over: job"),
+        ("failed", {"lock": "success", "job": "deferred"}, "not over: job"),
+        (api_error(500), {}, "did not report"),
+        (api_error(403), {}, "did not report"),
+        (ConnectionError("no line"), {}, "did not report"),
     ],
 )
 def test_a_lease_whose_run_is_not_over_or_of_which_airflow_cannot_tell_stays(
@@ -163,7 +163,7 @@ def test_a_lease_stays_while_something_runs_that_its_run_has_started(
         ["/bin/sh", "-c", "sleep 300 > /dev/null 2>&1 & echo $!"], env=marks, check=True, stdout=subprocess.PIPE
     )
     try:
-        assert "of job on this host still runs" in force()["left"][0]["reason"]
+        assert "of job on this host" in force()["left"][0]["reason"]
         assert manager.show()
     finally:
         os.kill(int(orphan.stdout), signal.SIGKILL)
@@ -173,7 +173,7 @@ def test_a_lease_stays_while_something_runs_that_its_run_has_started(
 def test_somebody_elses_lease_stays(owner: str, manager: LockManager, airflow_says: Callable[..., None]) -> None:
     acquire(manager, owner)
     airflow_says(None)
-    assert "no task of installation here" in force()["left"][0]["reason"]
+    assert "not a task of installation here" in force()["left"][0]["reason"]
     assert manager.show()
 
 
@@ -217,7 +217,7 @@ def test_objects_choose_what_is_judged(manager: LockManager, airflow_says: Calla
 
 
 def test_everybodys_is_never_freed_at_once() -> None:
-    with pytest.raises(InvalidRequest, match="name leases or objects"):
+    with pytest.raises(InvalidRequest, match="Name leases or objects"):
         HiveForceUnlockOperator(task_id="force", stale=False)
 
 

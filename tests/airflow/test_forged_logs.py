@@ -12,6 +12,7 @@ import structlog
 
 from airflow_hivelock import waiting
 from airflow_hivelock.locks import Lease, LockRequest, rules
+from airflow_hivelock.locks.model import DeferredGrant
 from airflow_hivelock.triggers import ahead
 from airflow_hivelock.triggers.ahead import RunsAhead
 from airflow_hivelock.waiting import InTheWay
@@ -93,7 +94,7 @@ class TestKeeper:
         lease = self.failed(run, airflow, manager)
         monkeypatch.setattr("airflow_hivelock.triggers.keeper.judge_work", fails)
         assert is_clean(keep()[lease.id])
-        assert "cannot be judged" in lines()
+        assert "is kept, because it cannot be checked" in lines()
         assert is_clean(lines())
 
     def test_of_a_waiter_that_it_takes_off_the_list(
@@ -104,11 +105,11 @@ class TestKeeper:
         lines: Callable[[], str],
         monkeypatch: pytest.MonkeyPatch,
     ) -> None:
-        request = rules.request(self.owner(run), writes=[OBJECT], late=True)
+        request = rules.request(self.owner(run), writes=[OBJECT], deferred=DeferredGrant())
         manager.begin(request, lambda: None).poll()
         airflow.knows(RUN, "failed", load="failed")
         assert not keep()
-        assert "waits for no worker slot any more" in lines()
+        assert "Removed the deferred request of" in lines()
         assert is_clean(lines())
 
 

@@ -1,4 +1,4 @@
-"""A lock without an unlock is said where users look; an unlock without a lock fails."""
+"""A lock task without an unlock task is reported where users look; an unlock task without a lock task fails."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from tests.airflow.conftest import Ran
 
 DAY = datetime(2013, 1, 15, tzinfo=UTC)
-WARNING = "Nothing in forgets releases the locks of lock"
+WARNING = "No task of forgets releases the locks of lock"
 
 
 def dag(**options: Any) -> DAG:

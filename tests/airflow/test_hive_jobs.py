@@ -206,7 +206,8 @@ def test_names_are_locked_in_the_database_in_which_the_session_begins(
         hive_jobs.check_database(task)
     else:
         with pytest.raises(
-            InvalidRequest, match=r"locks are on tables of 'default', and .* begins in 'dw': .*lock_database='dw'"
+            InvalidRequest,
+            match=r"locks are on tables of 'default', but connection .* starts in 'dw'.*lock_database='dw'",
         ):
             hive_jobs.check_database(task)
 
@@ -295,7 +296,9 @@ def test_while_it_works_other_sessions_of_hive_stay_out(
 def test_its_locks_stay_where_hiveserver2_may_go_on_with_a_statement(
     error: Exception, kept: bool, in_zookeeper: Site, use: Callable[[Site], LockManager], run: Callable[..., Ran]
 ) -> None:
-    """It does, without locks of its own, when its client is gone: the task's death, too, has to tell nothing."""
+    """HiveServer2 continues a statement without locks when its client is gone. The death of the task shows nothing
+    about it.
+    """
     manager = use(in_zookeeper)
     recorded: list[str] = []
 
@@ -336,7 +339,7 @@ def test_a_lease_of_another_task_in_hives_metastore_is_refused(
 def test_a_hive_that_locks_elsewhere_keeps_its_locks(
     in_zookeeper: Site, in_metastore: Site, use: Callable[[Site], LockManager], run: Callable[..., Ran]
 ) -> None:
-    """Its tables of transactions would be written without, and ours are in nobody's way."""
+    """Otherwise its transactional tables would be written without locks. The locks here block none of them."""
     seen: list[Any] = []
     in_metastore.connections["HIVELOCK_DEFAULT"], of_metastore = (
         in_zookeeper.connections["HIVELOCK_DEFAULT"],
@@ -356,10 +359,9 @@ def test_a_hive_that_lets_no_session_go_without_locks_is_named(in_metastore: Sit
     from pyhive import hive
 
     in_zookeeper = {"hive.txn.manager": f"{MANAGERS}.DummyTxnManager"}
-    connected = hive_jobs._taking_none(
+    connected = hive_jobs._once_connected(
         lambda: hive.connect("127.0.0.1", in_metastore.server.port, username="bob", configuration=in_zookeeper),
-        "connection 'hive'",
-        None,
+        lambda connection: hive_jobs._take_none(connection, "connection 'hive'", None),
     )
     with pytest.raises(Unsupported, match=r"connection 'hive': .*Cannot modify hive\.support\.concurrency.*restricted"):
         connected()

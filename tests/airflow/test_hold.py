@@ -61,7 +61,7 @@ def test_days_that_are_done_are_given_back_and_the_body_goes_on(
                 held.release([day])
                 with pytest.raises(InvalidRequest, match="never held"):
                     held.release(["dw.b"])
-                Event().wait(0.2)  # in which the lease is looked at
+                Event().wait(0.2)  # the lease is checked in that time
                 held.check()
 
     assert python(work).state == "success"
@@ -225,10 +225,10 @@ def test_a_task_does_not_wait_for_itself(manager: LockManager, python: Python) -
     ("given", "message"),
     [
         ({}, "asks for no locks"),
-        ({"writes": ["dw.a/dt={{ ds }}"]}, "nothing renders 'dw.a/dt={{ ds }}' inside a task"),
+        ({"writes": ["dw.a/dt={{ ds }}"]}, "the template 'dw.a/dt={{ ds }}' is not rendered inside a task"),
         ({"writes": ["dw/"]}, "dw/"),
         ({"writes": "dw.a"}, "must be a list of names"),
-        ({"writes": ["dw.a"], "timeout": 5}, "give a timedelta"),
+        ({"writes": ["dw.a"], "timeout": 5}, "Give a timedelta"),
         ({"writes": ["dw.a"], "lease_duration": timedelta(0)}, "lease_duration"),
     ],
 )

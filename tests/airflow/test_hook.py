@@ -1,4 +1,4 @@
-"""From a connection to a lock manager, and what Airflow is told of this provider."""
+"""From a connection to a lock manager, and what this provider reports to Airflow."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def test_a_connection_says_where_the_locks_are(fields: dict[str, Any], url: str,
         ({"login": "ann", "extra": {**ID, "backend": "metastore"}}, "metastore takes none"),
         ({"password": "hush", "extra": {**ID, "backend": "metastore"}}, "metastore takes none"),
         ({"extra": {}}, "no installation id"),
-        ({"extra": {"installation": "prod", "backend": "etcd"}}, "'etcd' is not known"),
+        ({"extra": {"installation": "prod", "backend": "etcd"}}, "'etcd' is unknown"),
         ({"extra": {"instalation": "prod"}}, "no installation id"),
         ({"host": "", "extra": {"installation": "prod", "backend": "sqlite"}}, "no host"),
     ],
@@ -158,7 +158,7 @@ def test_a_hive_that_locks_nothing_is_warned_of_once(
     fields = {"host": "loud", "extra": {**ID, "backend": "memory", "hive_site": str(file)}}
     for _ in range(2):
         connection(**fields).manager()
-    said = [record for record in caplog.records if "Hive takes no locks at all" in record.getMessage()]
+    said = [record for record in caplog.records if "Hive takes no locks, and waits for none" in record.getMessage()]
     assert [record.levelname for record in said] == ["WARNING"]
 
 
@@ -169,7 +169,7 @@ def test_a_hive_site_that_is_not_there_is_named(connection: Any) -> None:
 
 
 def test_an_option_that_the_lock_store_does_not_have_is_named(connection: Any) -> None:
-    with pytest.raises(InvalidRequest, match=r"connection 'locks': .*unknown option tiemout_s; there are"):
+    with pytest.raises(InvalidRequest, match=r"connection 'locks': .*unknown option tiemout_s\. Use one of"):
         connection(extra={**ID, "tiemout_s": 1}).manager()
 
 

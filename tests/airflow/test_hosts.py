@@ -1,4 +1,4 @@
-"""What ran on a host that nobody can ask any more: a pod's cluster tells, or a person does."""
+"""Work on a host that does not answer any more: a pod's cluster reports its end, or a user declares the host gone."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class TestDeclared:
     ) -> None:
         works(manager, elsewhere())
         airflow.knows("run", "failed", load="failed")
-        assert "can only be asked for there" in next(iter(keep(2).values()))
+        assert "can only be checked there" in next(iter(keep(2).values()))
         (declared,) = hosts.declare_gone(
             manager, hosts.on_host("worker-7", manager.leases()), reason="burnt down", user="ann"
         )
@@ -54,7 +54,7 @@ class TestDeclared:
         assert not keep()
         assert not manager.leases(), "the lock of a host that is gone stays"
         works(manager, elsewhere())
-        assert "can only be asked for there" in next(iter(keep(2).values()))
+        assert "can only be checked there" in next(iter(keep(2).values()))
         assert manager.leases(), "the word was about what ran before it"
 
     def test_it_is_about_nothing_that_has_begun_since_somebody_looked(self, manager: LockManager) -> None:
@@ -73,10 +73,10 @@ class TestDeclared:
         (entry,) = manager.audit()
         assert (entry.user, entry.reason) == ("ann", "host worker-7 is gone, and with it work load: burnt down")
         (each,) = hosts.recorded(manager.leases())
-        assert "gone by the word of ann at " in str(each.processes)
+        assert "declared gone by ann at " in str(each.processes)
         assert each.processes.gone.endswith("Z: burnt down")
         assert replace(each.processes, gone="") == found[0].processes
-        with pytest.raises(CannotTell, match="may have left work to a cluster"):
+        with pytest.raises(CannotTell, match="may have submitted work to a cluster"):
             applications.running([each.work])
         with pytest.raises(InvalidRequest, match="no lease records work on 'worker-7'"):
             hosts.on_host("worker-7", manager.leases())
@@ -84,14 +84,14 @@ class TestDeclared:
     def test_a_reason_of_any_length_that_the_trail_keeps_is_kept(self, manager: LockManager) -> None:
         works(manager, elsewhere())
         found = hosts.on_host("worker-7", manager.leases())
-        with pytest.raises(InvalidRequest, match="why"):
+        with pytest.raises(InvalidRequest, match="needs a reason"):
             hosts.declare_gone(manager, found, reason=" ", user="ann")
         assert hosts.declare_gone(manager, found, reason="x" * 2_000, user="ann")
         assert len(hosts.recorded(manager.leases())[0].processes.gone) == 300
 
     def test_nobody_declares_the_host_that_they_are_on(self, manager: LockManager) -> None:
         works(manager, Processes())
-        with pytest.raises(InvalidRequest, match="it is this host"):
+        with pytest.raises(InvalidRequest, match="is this host, so it is not gone"):
             hosts.on_host(socket.gethostname(), manager.leases())
 
     def test_a_host_that_is_not_gone_after_all_is_asked_for_itself(self) -> None:
@@ -125,7 +125,7 @@ def test_a_process_that_ran_under_another_host_name_is_freed_once_its_host_is_de
     )
     manager.start_work(acquire(manager), "load", said.stdout.strip().splitlines()[-1])
     airflow.knows("run", "failed", load="failed")
-    assert "on worker-9 (and what it started) can only be asked for there" in next(iter(keep(3).values()))
+    assert "on worker-9 (and what it started) can only be checked there" in next(iter(keep(3).values()))
     assert manager.leases(), "freed, although nobody has said that its host is gone"
     hosts.declare_gone(manager, hosts.on_host("worker-9", manager.leases()), reason="burnt down", user="ann")
     assert not keep()
@@ -133,7 +133,7 @@ def test_a_process_that_ran_under_another_host_name_is_freed_once_its_host_is_de
 
 
 class Cluster:
-    """A loopback stand-in of the two calls of Kubernetes' API that are made."""
+    """A local stand-in for the two calls of Kubernetes' API that are used."""
 
     def __init__(self) -> None:
         self.pods: dict[tuple[str, str], tuple[str, str]] = {}
@@ -208,7 +208,7 @@ def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Cluster
 
 
 def _account(at: Path, authority: Authority, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What a pod of that cluster finds in its file system."""
+    """The files that a pod of that cluster finds."""
     at.mkdir()
     (at / "namespace").write_text("airflow")
     (at / "ca.crt").write_bytes(authority.ca.read_bytes() + b"\n")
@@ -222,7 +222,7 @@ def _account(at: Path, authority: Authority, monkeypatch: pytest.MonkeyPatch) ->
 
 @pytest.fixture
 def worker(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> Processes:
-    """What a task recorded in the pod ``worker-0``; who asks runs in another pod."""
+    """The record of a task in the pod ``worker-0``; the process that asks runs in another pod."""
     monkeypatch.setattr(socket, "gethostname", lambda: "worker-0")
     recorded = Processes(host="worker-0")
     monkeypatch.setattr(socket, "gethostname", lambda: "triggerer-0")
@@ -277,9 +277,7 @@ class TestPods:
         with pytest.raises(CannotTell, match="is still there"):
             worker.running()
 
-    @pytest.mark.parametrize(
-        ("status", "why"), [(403, "service account needs get and list on pods"), (500, "cannot be asked for")]
-    )
+    @pytest.mark.parametrize(("status", "why"), [(403, "get and list on pods"), (500, "cannot be checked")])
     def test_without_an_answer_it_cannot_be_told(
         self, status: int, why: str, worker: Processes, cluster: Cluster
     ) -> None:
@@ -303,7 +301,7 @@ class TestPods:
     def test_another_cluster_tells_nothing_of_it(self, worker: Processes, tmp_path: Path) -> None:
         assert worker.pod
         other = replace(worker, pod=replace(worker.pod, cluster="0" * 32))
-        with pytest.raises(CannotTell, match="of another cluster"):
+        with pytest.raises(CannotTell, match="in another cluster"):
             other.running()
 
     def test_the_keeper_frees_what_a_deleted_pod_has_left(

@@ -106,7 +106,7 @@ class TestEmr:
 
     def test_a_step_is_cancelled_only_where_its_application_ends_with_it(self, client: Any) -> None:
         client.describe_step.return_value = self.step("RUNNING", "spark-submit", "--deploy-mode", "cluster")
-        with pytest.raises(CannotTell, match="wait for its end"):
+        with pytest.raises(CannotTell, match="Wait for its end"):
             STEPS.cancel()
         client.cancel_steps.assert_not_called()
         for step in (self.step("PENDING", started=False), self.step("RUNNING", "spark-submit", "--deploy-mode=client")):

@@ -1,4 +1,4 @@
-"""When a job comes to stand on its lease, and for how long the lease stands then."""
+"""When a lease records a job, and how long the lease is held then."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from airflow_hivelock.locks.errors import InvalidRequest
 from airflow_hivelock.work import applications
 from airflow_hivelock.work.jobs import table
 from airflow_hivelock.work.jobs.job import Job
-from tests.airflow.test_mixin import DAY, NAMES, Defers, dag
+from tests.airflow.locked_work import DAY, NAMES, Defers, dag
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -82,7 +82,7 @@ def recorded(manager: LockManager) -> Any:
 
 @pytest.fixture
 def runs(manager: LockManager, run: Callable[..., Ran]) -> Callable[..., tuple[str | None, list[Any]]]:
-    """``runs(act)``: how a task that does so ends, and what its lease, if it stands, records then."""
+    """``runs(act)``: how a task with that work ends, and what its lease, if it is held, records then."""
 
     def make(act: Callable[[Submits], Any]) -> tuple[str | None, list[Any]]:
         with dag() as works:
@@ -111,7 +111,7 @@ def test_it_is_recorded_while_the_operator_waits_for_it(manager: LockManager, ru
 def test_an_operator_that_does_not_wait_leaves_its_lease_behind(runs: Any) -> None:
     def act(operator: Any) -> None:
         RUNS.add("j-1")
-        operator.tried = "j-1"  # one that was there already, whose id the operator never tells
+        operator.tried = "j-1"  # an existing one: the operator never reports its id
 
     assert runs(act) == ("success", [Submitted("j-1")])
 

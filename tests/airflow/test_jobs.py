@@ -21,7 +21,7 @@ from airflow_hivelock.work import applications, lease_holder
 from airflow_hivelock.work.jobs import resumable, table, trust
 from airflow_hivelock.work.jobs.resumable import Asking, ResumableJob
 from airflow_hivelock.work.processes import Processes
-from tests.airflow.test_mixin import DAY, NAMES, dag
+from tests.airflow.locked_work import DAY, NAMES, dag
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator
@@ -49,7 +49,7 @@ class LockedSubmits(HiveLockMixin, Submits):
 def test_the_work_of_an_operator_that_nobody_knows_is_not_over_with_its_process(
     manager: LockManager, run: Callable[..., Ran]
 ) -> None:
-    """As when the worker is killed: whoever asks then never counts the task's own process, as here."""
+    """As when the worker is killed: a process that checks the lease never counts the task's own process."""
     said: list[str] = []
 
     def killed() -> None:
@@ -170,10 +170,10 @@ PATH = f"{__name__}.BatchOperator"
 
 @pytest.fixture(params=["listed", "unlisted"])
 def known(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    """Whether the operator stands in the table, and is known by its attribute; or is known by its ``submit_job`` only."""
+    """Whether the table contains the operator with its attribute; or it is known only by its ``submit_job``."""
     CLUSTER.clear()
     if request.param == "listed":
-        row = Asking("batch_id", "batches", {"batch_conn_id": "batch_conn_id"})
+        row = Asking("batch_id", "batches", ("batch_conn_id",))
         monkeypatch.setitem(resumable.ASKING, PATH, row)
         monkeypatch.setattr(ResumableJob, "operators", {PATH: "batch_id"})
     table.kind_of.cache_clear()
@@ -187,7 +187,7 @@ def recorded(manager: LockManager) -> Any:
 
 
 def said_if_killed_now(manager: LockManager) -> str:
-    """What everybody else would say of the lease: the asker's own process does not count."""
+    """What other processes would find out about the lease: the process of the asker does not count."""
     try:
         return str(applications.running(manager.leases()[0].works))
     except CannotTell as error:
@@ -299,7 +299,7 @@ def test_a_submission_whose_answer_is_lost_may_have_been_made(
 
 
 class TestLaterTry:
-    """Of a task whose earlier try was killed."""
+    """A task after its earlier try was killed."""
 
     def again(self, manager: LockManager, run: Callable[..., Ran], earlier: Any, **options: Any) -> Ran:
         @task
@@ -396,6 +396,7 @@ class TestRecord:
         [
             {"operator": "os"},
             {"operator": "os.path; x"},
+            {"operator": f"os.{'x' * 300}"},
             {"job_id": -1},
             {"job_id": "../1"},
             {"job_id": None},
@@ -410,16 +411,16 @@ class TestRecord:
 
     @pytest.mark.parametrize("name", ["Submits", "json", "dag", "nothing"])
     def test_nothing_but_resumable_operators_is_made(self, name: str, provided: None) -> None:
-        with pytest.raises(CannotTell, match="no ResumableJobMixin"):
+        with pytest.raises(CannotTell, match="not a ResumableJobMixin"):
             replace(self.JOB, operator=f"{__name__}.{name}").running()
 
     def test_nothing_of_another_module_is_made(self, provided: None) -> None:
-        with pytest.raises(CannotTell, match=r"not imported because a record names it"):
+        with pytest.raises(CannotTell, match=r"not imported, because only a record names it"):
             replace(self.JOB, operator="subprocess.Popen", arguments={}).running()
 
     def test_a_job_that_its_cluster_does_not_know_is_not_over(self, provided: None) -> None:
         CLUSTER.clear()
-        with pytest.raises(CannotTell, match="not known"):
+        with pytest.raises(CannotTell, match="does not know"):
             self.JOB.running()
         assert self.JOB.ends(0, cancelled=True), "the cluster was told to end it, and has forgotten it"
 
@@ -521,9 +522,9 @@ def test_a_kind_of_jobs_that_an_installed_package_registers_is_asked_for_by_ever
 
 def test_a_kind_of_jobs_that_is_not_registered_is_neither_imported_nor_asked_for(acme: Path) -> None:
     (acme / "entry_points.txt").unlink()
-    with pytest.raises(CannotTell, match="no application that this version knows"):
+    with pytest.raises(CannotTell, match="this version cannot read the recorded work"):
         applications.decode('{"kind":"acme-batch","batch_id":7}')
-    with pytest.raises(CannotTell, match=r"not imported because a record names it.*airflow_hivelock.jobs"):
+    with pytest.raises(CannotTell, match=r"not imported, because only a record names it.*airflow_hivelock.jobs"):
         ResumableJob("acme_jobs.Batch", 7, {}).running()
     assert "acme_jobs" not in sys.modules
 

@@ -1,7 +1,7 @@
-"""What is stored of ours goes through a real jsonb of PostgreSQL, comes back as it was and means the same.
+"""Values that Airflow stores for this package survive a real jsonb column of PostgreSQL without a change in meaning.
 
-There Airflow keeps serialized DAGs, with the arguments of triggers that tasks start from, and the events that tasks are
-resumed with. Tests without a server go through :mod:`tests.airflow.jsonb`, which is held against the real one here.
+Airflow stores serialized DAGs there, with the arguments of triggers that start tasks, and the events that resume tasks.
+Tests without a server use :mod:`tests.airflow.jsonb`, which is compared with the real column here.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from airflow_hivelock import HiveLockHook
 from airflow_hivelock.locks import Lease, LockManager, rules
 from airflow_hivelock.locks.backends.database import record as rows
 from airflow_hivelock.locks.backends.zookeeper import record as nodes
+from airflow_hivelock.locks.backends.zookeeper import start
 from airflow_hivelock.locks.backends.zookeeper.client import Node, Stat
 from airflow_hivelock.locks.model import owner_key
 from airflow_hivelock.operators.acquiring import AcquiresLocks
@@ -142,7 +143,7 @@ def test_every_operator_that_starts_in_the_triggerer_asks_for_the_same_there(sto
 
 
 def requested(path: str, arguments: dict[str, Any]) -> Any:
-    """What the trigger would ask the lock store for."""
+    """The request that the trigger would make."""
     module, _, name = path.rpartition(".")
     trigger = getattr(importlib.import_module(module), name)(**arguments)
     terms = LeaseTerms.of(trigger) if hasattr(trigger, "max_leases") else LeaseTerms()
@@ -160,11 +161,11 @@ def test_a_lease_in_an_event_or_an_xcom_is_the_same_lease(store: Store, manager:
 
 
 def test_a_record_is_that_of_the_same_request(store: Store) -> None:
-    written = nodes.start(None, LOCKS, "process", 7)
+    written = start.start(None, LOCKS, "process", 7)
     data = json.dumps(store(json.loads(written.encode()))).encode()
     read = nodes.Record.decode(Node(data, Stat(9, 9, 0, 0, 0, ephemeral=False, created=0)), f"/{owner_key('me')}")
     assert read.locks == written.locks
-    assert nodes.start(read, LOCKS, "process", 8).state is written.state
+    assert start.start(read, LOCKS, "process", 8).state is written.state
     assert rows.decode(json.dumps(store(json.loads(rows.encode(LOCKS.locks)))), "me") == LOCKS.locks
 
 
@@ -174,7 +175,7 @@ def public() -> list[Any]:
 
 
 def triggers() -> list[Any]:
-    """Every trigger of the package, wherever it stands."""
+    """Every trigger of the package, in all modules."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # Airflow's own, of what its API server imports
         for module in pkgutil.walk_packages(airflow_hivelock.__path__, "airflow_hivelock."):

@@ -42,7 +42,7 @@ class Supervisor:
 
 @pytest.fixture
 def airflow(monkeypatch: pytest.MonkeyPatch) -> Supervisor:
-    """What the keeper asks."""
+    """The answers that the keeper gets from Airflow."""
     played = Supervisor()
     monkeypatch.setattr(task_runner, "SUPERVISOR_COMMS", played, raising=False)
     return played

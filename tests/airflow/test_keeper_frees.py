@@ -1,4 +1,4 @@
-"""What the keeper frees: what is over by Airflow's word and by that of what ran. Nothing else."""
+"""The keeper frees only leases whose task is over in Airflow and whose work has ended."""
 
 from __future__ import annotations
 
@@ -24,9 +24,11 @@ from airflow.sdk.execution_time.comms import (
     TaskStatesResult,
 )
 
-from airflow_hivelock.locks import rules
+from airflow_hivelock.locks import reservations, rules
+from airflow_hivelock.locks.model import DeferredGrant
 from airflow_hivelock.spec import Owner
 from airflow_hivelock.triggers import keeper as module
+from airflow_hivelock.triggers import looks
 from airflow_hivelock.triggers.keeper import HiveLockKeeper
 from airflow_hivelock.work import stale
 from airflow_hivelock.work.applications import encode
@@ -106,7 +108,7 @@ def works(manager: LockManager, what: Processes | SparkJob | None, **options: An
 
 
 def keep(rounds: int = 1, keeper: HiveLockKeeper | None = None) -> dict[str, str]:
-    """What is suspect after so many rounds."""
+    """The suspect leases after that many rounds."""
 
     async def body() -> dict[str, str]:
         kept = keeper or HiveLockKeeper()
@@ -136,8 +138,20 @@ def test_where_no_work_is_recorded_a_lease_of_a_run_that_is_over_lapses_and_is_n
     monkeypatch.setattr(manager.backend, "capabilities", replace(manager.capabilities, remembers=False))
     lease = acquire(manager)
     airflow.knows("run", "failed", load="failed")
-    assert "does not record what runs" in keep(2)[lease.id]
+    assert "does not record the work" in keep(2)[lease.id]
     assert manager.show()
+
+
+def test_a_reservation_ends_at_its_time(
+    airflow: Airflow, manager: LockManager, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    until = manager.now() + timedelta(hours=1)
+    lease = reservations.reserve(manager, "dw.sales", until, reason="compaction", user="ann")
+    keep()
+    assert manager.find(lease.id)
+    monkeypatch.setattr(manager.backend, "now", lambda: until)
+    keep()
+    assert not manager.leases()
 
 
 @pytest.mark.parametrize("state", [None, "scheduled", "queued", "running", "deferred", "up_for_retry", "restarting"])
@@ -164,9 +178,9 @@ def test_a_lease_stays_while_a_process_of_its_killed_task_writes_on(
 @pytest.mark.parametrize(
     ("work", "why"),
     [
-        (replace(gone(), host="another"), "can only be asked for there"),
-        (replace(gone(), submits=True), "may have left work to a cluster"),
-        (SparkJob("no_such_connection", "driver-1"), "cannot be asked for through connection"),
+        (replace(gone(), host="another"), "can only be checked there"),
+        (replace(gone(), submits=True), "may have submitted work to a cluster"),
+        (SparkJob("no_such_connection", "driver-1"), "cannot be checked through connection"),
         (None, "was deferred"),
     ],
     ids=["on another host", "in a cluster, perhaps", "in a cluster that does not answer", "deferred"],
@@ -208,7 +222,7 @@ def test_a_cluster_that_does_not_answer_keeps_no_other_lease_waiting(
     airflow: Airflow, manager: LockManager, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     answered = threading.Event()
-    monkeypatch.setattr(module, "LOOK_S", 0.5)
+    monkeypatch.setattr(looks, "LOOK_S", 0.5)
     monkeypatch.setattr(SparkJob, "running", lambda self: answered.wait(20))
     runs = [f"a{number}" for number in range(6)]
     silent = {works(manager, SparkJob("spark", "driver-1"), run=run).id for run in runs}
@@ -251,7 +265,7 @@ def test_a_lease_that_cannot_be_judged_keeps_no_other_from_being_freed_and_renew
     assert str(error) in keep()[odd.id]
     assert manager.find(over.id) is None
     assert manager.find(working.id).expires == later + timedelta(seconds=60)  # type: ignore[union-attr]
-    assert "cannot be judged" in lines()
+    assert "is kept, because it cannot be checked" in lines()
 
 
 def test_a_lock_task_s_lease_is_for_those_behind_it(airflow: Airflow, manager: LockManager) -> None:
@@ -331,41 +345,41 @@ def test_hundreds_of_leases_at_work_cost_a_few_questions(airflow: Airflow, manag
     assert len(airflow.asked) < 8
 
 
-def steps_aside(manager: LockManager, run: str, attempt: int = 1, installation: str = "here") -> str:
+def defers(manager: LockManager, run: str, attempt: int = 1, installation: str = "here") -> str:
     """An owner who waits for a worker slot."""
     owner = str(Owner(installation, "dag", run, "load"))
-    manager.begin(rules.request(owner, writes=["dw.t"], attempt=attempt, late=True), lambda: None).poll()
+    manager.begin(rules.request(owner, writes=["dw.t"], attempt=attempt, deferred=DeferredGrant()), lambda: None).poll()
     return owner
 
 
 def test_who_waits_for_a_slot_is_forgotten_once_its_task_is_over(airflow: Airflow, manager: LockManager) -> None:
     """As after it was marked failed in the queue: no process of its own ever hears of that."""
     waiting = [
-        steps_aside(manager, run="queued"),
-        steps_aside(manager, run="not begun"),
-        steps_aside(manager, run="failed", installation="there"),
+        defers(manager, run="queued"),
+        defers(manager, run="not begun"),
+        defers(manager, run="failed", installation="there"),
     ]
-    steps_aside(manager, run="failed")
-    steps_aside(manager, run="unknown")
+    defers(manager, run="failed")
+    defers(manager, run="unknown")
     for run, state in {"queued": "queued", "not begun": None, "failed": "failed"}.items():
         airflow.knows(run, "running", load=state)
     keep()
     assert sorted(waiter.owner for waiter in manager.waiters()) == sorted(waiting)
-    assert all(manager.forget_aside(owner, 1) for owner in waiting)
+    assert all(manager.forget_deferred(owner, 1) for owner in waiting)
 
 
 def test_who_waits_for_a_slot_anew_is_not_forgotten_for_its_last_try(
     airflow: Airflow, manager: LockManager, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    owner = steps_aside(manager, run="run", attempt=1)
+    owner = defers(manager, run="run", attempt=1)
     airflow.knows("run", "running", load="failed")
-    forget = manager.forget_aside
+    forget = manager.forget_deferred
 
     def cleared_meanwhile(*given: Any) -> bool:
-        steps_aside(manager, run="run", attempt=2)
+        defers(manager, run="run", attempt=2)
         return forget(*given)
 
-    monkeypatch.setattr(manager, "forget_aside", cleared_meanwhile)
+    monkeypatch.setattr(manager, "forget_deferred", cleared_meanwhile)
     keep()
     assert [(waiter.owner, waiter.attempt) for waiter in manager.waiters()] == [(owner, 2)]
     assert forget(owner, 2)

@@ -105,7 +105,7 @@ def test_a_store_that_has_not_answered_yet_is_tried_every_time(
     monkeypatch.setenv(CONNECTION, connection("zk"))
     assert rounds(HiveLockKeeper(), 100) == 100, "an asset's keeper must not end"
     assert len(stores.tried) == 100
-    assert lines().count("cannot be kept; trying again in 20 s") == len(stores.tried)
+    assert lines().count("cannot be renewed or checked. Trying again in 20 s") == len(stores.tried)
     assert "or when the connection has changed" in lines()
 
 
@@ -122,7 +122,9 @@ def test_an_error_of_our_own_is_logged_with_its_place(
         rounds(HiveLockKeeper(), 1)
         monkeypatch.setattr(hooks, "_shared_manager", broken)
         rounds(HiveLockKeeper(), 1)
-    told = [(entry["log_level"], entry.get("exc_info")) for entry in entries if "cannot be kept" in str(entry["event"])]
+    told = [
+        (entry["log_level"], entry.get("exc_info")) for entry in entries if "cannot be renewed" in str(entry["event"])
+    ]
     assert [level for level, _ in told] == ["warning", "error"]
     assert told[0][1] is None
     assert isinstance(told[1][1], KeyError)
@@ -140,7 +142,7 @@ def test_a_connection_that_cannot_be_meant_is_tried_less_and_less_often(
     hour = 180
     assert rounds(HiveLockKeeper(), hour) == hour, "an asset's keeper must not end"
     assert 5 <= len(stores.tried) <= 12
-    assert lines().count("cannot be kept; trying again in") == len(stores.tried)
+    assert lines().count("cannot be renewed or checked. Trying again in") == len(stores.tried)
 
 
 def test_the_keeper_of_waiters_ends_with_a_store_that_never_answered(
@@ -148,7 +150,7 @@ def test_the_keeper_of_waiters_ends_with_a_store_that_never_answered(
 ) -> None:
     monkeypatch.setenv(CONNECTION, connection("typo"))
     assert 30 < rounds(HiveLockKeeper(ends=True), 180) < 100
-    assert "Nobody keeps the leases of connection 'hivelock_default' any more, until a task waits with it" in lines()
+    assert "The keeper of connection 'hivelock_default' has ended" in lines()
 
 
 def test_a_connection_that_was_mended_is_tried_at_once(

@@ -45,7 +45,7 @@ GIVEN: dict[str, Any] = {"lock_sql": SQL, "unpartitioned": ["dw.planes"]}
 
 
 class Locked(HiveLockMixin, SparkSqlOperator):
-    """Runs no Spark; says what is locked."""
+    """Runs no Spark; it notes the locks."""
 
 
 class Work(BaseOperator):
@@ -133,7 +133,7 @@ def test_sql_that_includes_another_file_is_rendered_on_a_worker(sql_file: str) -
         ("SELECT * {{ 'FRM' }} dw.planes", "line 1, column 14"),
         ("SELECT * FROM dw.t WHERE dt = '{{ nothing }}'", "'nothing' is undefined"),
         pytest.param(
-            "nowhere.sql", "'nowhere.sql' is not found where this DAG's templates are", marks=starts_in_triggerer
+            "nowhere.sql", "'nowhere.sql' is not in the folders of this DAG's templates", marks=starts_in_triggerer
         ),
     ],
 )
@@ -161,7 +161,7 @@ def test_an_operators_own_sql_can_be_what_declares_its_locks() -> None:
         assert plan_statements(several.lock_sql)[1] == [LockObject("default", "t"), LockObject("default", "u")]
         with pytest.raises(InvalidRequest, match="no sql or hql of its own"):
             HiveLockedSparkSubmitOperator(task_id="none", application="x.py", lock_sql=True)
-        with pytest.raises(InvalidRequest, match="in text or in one file"):
+        with pytest.raises(InvalidRequest, match="as a text or one file"):
             Locked(task_id="files", sql=["a.sql", "b.sql"], lock_sql=True)
     assert {"sql", "lock_sql"} <= set(Locked.template_fields)
 

@@ -1,4 +1,4 @@
-"""What Airflow's metrics are told: by a task, by the keeper and by a force release."""
+"""The metrics that Airflow gets: from a task, from the keeper and from a force release."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class Naps(HiveLockMixin, Nap):
 
 
 class Recorder(NoStatsLogger):
-    """What a StatsD server would get."""
+    """Records what a StatsD server would get."""
 
     told: ClassVar[dict[str, list[float]]] = {}
 
@@ -66,7 +66,7 @@ class Recorder(NoStatsLogger):
 
 @pytest.fixture
 def told(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, list[float]]]:
-    """What has been told so far, by name."""
+    """The metrics so far, by name."""
     _have_told(Recorder, monkeypatch)
     metrics._initialize.cache_clear()
     Recorder.told.clear()
@@ -106,7 +106,7 @@ def test_a_task_tells_how_long_it_held_its_locks_and_did_not_work(
     assert 0 < idle < held - NAP_S * 900
 
 
-def test_a_task_tells_that_it_stepped_aside_and_was_outrun(
+def test_a_task_tells_of_its_invitation_and_of_the_slot_that_it_gave_back(
     told: dict[str, list[float]], manager: LockManager, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def free() -> TriggerEvent:
@@ -118,11 +118,18 @@ def test_a_task_tells_that_it_stepped_aside_and_was_outrun(
     asks = {"hivelock_conn_id": "hivelock_default", "reads": [], "writes": ["dw.t"], "owner": owner}
     trigger = HiveLockTrigger(lease_s=60, ends_task=False, round_number=1, **asks)  # type: ignore[arg-type]
     event = asyncio.run(free())
-    held = manager.acquire(owner="somebody", writes=["dw.t"])
+    held = manager.acquire(owner="urgent", writes=["dw.t"], priority=10)
     with pytest.raises(TaskDeferred):
         task.execute_locked({"ti": ti}, event.payload)
+    assert told["hivelock.invited"] == told["hivelock.slots_given_back"] == [1]
+    assert "hivelock.invited.lapsed" not in told
+    assert len(told["hivelock.invited.wait"]) == 1
+    over = event.payload | {"until_s": manager.now().timestamp() - 1}
+    with pytest.raises(TaskDeferred):
+        task.execute_locked({"ti": ti}, over)
+    assert told["hivelock.invited.lapsed"] == [1]
     manager.release(held)
-    assert told["hivelock.stepped_aside"] == told["hivelock.outrun"] == [1]
+    assert manager.forget_deferred(owner, 0)
     assert "hivelock.acquired" not in told
 
 

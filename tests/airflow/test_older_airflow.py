@@ -12,8 +12,8 @@ from airflow_hivelock import comms, compat
 from airflow_hivelock.cli.command import main_in_airflow
 from airflow_hivelock.hooks import HiveLockHook
 from airflow_hivelock.operators.lock import HiveLockOperator
-from tests.airflow.test_trigger import DAY, lock, other, trigger
 from tests.airflow.triggerer import Triggerer, fails
+from tests.airflow.waiting_task import DAY, lock, other, trigger
 
 if TYPE_CHECKING:
     from airflow_hivelock.locks import LockManager
@@ -89,12 +89,12 @@ def test_what_this_airflow_lacks_is_what_it_is_not_used_for() -> None:
 def test_check_says_what_this_airflow_lacks(
     manager: LockManager, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(compat, "lacks", lambda: ["here a task begins on a worker"])
+    monkeypatch.setattr(compat, "lacks", lambda: ["Here a task starts on a worker"])
     monkeypatch.setattr(comms, "read_metadata", lambda: None)
     with pytest.raises(SystemExit) as ended:
         main_in_airflow(["check"])
     assert ended.value.code == 0
-    assert "lacks: here a task begins on a worker" in capsys.readouterr().out
+    assert "lacks: Here a task starts on a worker" in capsys.readouterr().out
 
 
 class Line:

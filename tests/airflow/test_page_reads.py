@@ -1,4 +1,4 @@
-"""What the page reads and asks: no answer under another's name, no silent cluster in the way, nothing of hidden DAGs."""
+"""The page's reads: each answer has the right key, a silent cluster blocks no other read, and hidden DAGs stay hidden."""
 
 from __future__ import annotations
 
@@ -23,13 +23,14 @@ from airflow_hivelock.triggers.keeper import SUSPECT_LEASES
 from airflow_hivelock.work import applications
 from airflow_hivelock.work.applications import encode
 from airflow_hivelock.work.processes import MARK, Processes
-from tests.airflow.test_page import ASKED, CURRENT, hold, login, on_worker, owner
+from tests.airflow.page import ASKED, CURRENT, hold, on_worker, owner
 
 # Airflow's own warnings.
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")
-    from airflow_hivelock.ui import access, view, works
+    from airflow_hivelock.ui import access, looks, view, works
     from airflow_hivelock.ui import app as page
+    from airflow_hivelock.ui.reads import THREADS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -40,10 +41,8 @@ if TYPE_CHECKING:
 
     Login = Callable[[str | None], TestClient]
 
-__all__ = ["login"]
-
-LEASE = "/api/hivelock_default/leases"
-HOSTS = "/api/hivelock_default/hosts"
+LEASE = "/api/v1/hivelock_default/leases"
+HOSTS = "/api/v1/hivelock_default/hosts"
 DIALOGS = 100
 
 
@@ -52,7 +51,7 @@ def test_no_lease_has_the_name_of_another_answer(name: str, login: Login, manage
     viewer = login("viewer")
     assert viewer.get(f"{LEASE}/{name}").status_code == 404
     for place in ("current", "audit", "history"):
-        assert viewer.get(f"/api/hivelock_default/{place}").status_code == 200
+        assert viewer.get(f"/api/v1/hivelock_default/{place}").status_code == 200
     assert viewer.get(f"{LEASE}/{name}").status_code == 404
 
 
@@ -60,7 +59,7 @@ def current(viewer: TestClient, until: Callable[[Any], bool]) -> Any:
     """The list, once *until* holds of it."""
     deadline = time.monotonic() + 60
     while time.monotonic() < deadline:
-        page._reads.forget(("hivelock_default", "current"))
+        looks.reads.forget(("hivelock_default", "current"))
         shown = viewer.get(CURRENT).json()
         if until(shown):
             return shown
@@ -106,30 +105,31 @@ def test_a_hundred_dialogs_on_a_silent_cluster_leave_the_page_quick(
             async with httpx.AsyncClient(transport=transport, base_url="http://page", cookies=cookies) as client:
                 assert (await client.get(CURRENT)).status_code == 200
                 dialogs = asyncio.gather(*(timed(client, f"{LEASE}/{lease.id}") for lease in leases))
-                beside = []
-                while len(page._asks._reads) < DIALOGS:
+                others: list[tuple[float, httpx.Response]] = []
+                while len(asked) < THREADS and not dialogs.done():  # a dialog that has its answer is no longer there
                     await asyncio.sleep(0.05)
-                while not dialogs.done():
-                    for place in (CURRENT, "/", "/api/hivelock_default/history", "/api/connections"):
-                        page._reads.forget(("hivelock_default", "current"))
-                        beside.append(await timed(client, place))
+                while not dialogs.done() or not others:
+                    for place in (CURRENT, "/", "/api/v1/hivelock_default/history", "/api/v1/connections"):
+                        looks.reads.forget(("hivelock_default", "current"))
+                        others.append(await timed(client, place))
                     await asyncio.sleep(0.2)
-                return await dialogs, beside
+                return await dialogs, others
 
         try:
-            dialogs, beside = asyncio.run(play())
+            dialogs, others = asyncio.run(play())
         finally:
-            for each in asked:
-                each.shutdown(socket.SHUT_RDWR)
-            page._asks._pool.shutdown(cancel_futures=True)  # waits until the threads have closed them
-    took_s = sorted(took for took, _ in beside)
+            # In this order: a thread without its connection would take the next question and connect again.
+            looks.asks._pool.shutdown(wait=False, cancel_futures=True)
+            silent.close()  # resets the connections, which were never accepted
+            looks.asks._pool.shutdown()
+    took_s = sorted(took for took, _ in others)
     longest_s = max(took for took, _ in dialogs)
     print(
-        f"{len(beside)} answers while {DIALOGS} dialogs wait: median {took_s[len(took_s) // 2]:.2f} s, "
+        f"{len(others)} answers while {DIALOGS} dialogs wait: median {took_s[len(took_s) // 2]:.2f} s, "
         f"slowest {took_s[-1]:.2f} s; the slowest dialog {longest_s:.1f} s"
     )
-    assert {answer.status_code for _, answer in (*dialogs, *beside)} == {200}
-    assert took_s[-2] < 1, "but for the moment in which all dialogs end at once"
+    assert {answer.status_code for _, answer in (*dialogs, *others)} == {200}
+    assert took_s[-2] < 1, "except at the moment when all dialogs end at once"
     assert longest_s < 15
     said = [answer.json()["works"][0] for _, answer in dialogs]
     assert {work["how"] for work in said} <= {
@@ -177,8 +177,8 @@ def test_a_dead_process_whose_child_lives_is_told_with_the_child(login: Login, m
     [
         (works.ENDED, "frees it within a minute, if its task is over and Airflow's triggerer runs"),
         (works.AWAY, "only worker-7 can tell whether load has ended; a triggerer there then frees it"),
-        (works.UNTOLD, "cannot tell whether load has ended"),
-        (works.SILENT, "cannot tell whether load has ended"),
+        (works.UNTOLD, "does not know whether load has ended"),
+        (works.SILENT, "does not know whether load has ended"),
     ],
 )
 def test_the_keeper_judges_by_the_answers_that_the_page_has(code: str, why: str) -> None:
@@ -195,7 +195,7 @@ def test_the_keeper_judges_by_the_answers_that_the_page_has(code: str, why: str)
 
 def test_what_the_keeper_has_last_said_of_a_lease_is_shown_with_it(login: Login, manager: LockManager) -> None:
     lease, other = hold(manager), manager.acquire(owner=owner("other"), reads=["dw.z"])
-    why = "run r1 of daily is failed, but process 4711 on worker-7 can only be asked for there"
+    why = "run r1 of daily is failed, but process 4711 on worker-7 can only be checked there"
     with create_session() as session:
         asset = session.query(AssetModel).filter_by(uri=SUSPECT_LEASES.uri).one_or_none()
         if asset is None:  # a DAG of another test may have it
@@ -281,7 +281,7 @@ def test_each_waiter_is_shown_with_who_holds_what_it_waits_for_in_the_end(manage
         for each in reversed(line):
             each.withdraw()
     names = [row.get("dag") for row in shown["owners"]]
-    held = {names[row["o"]]: [names[each["o"]] for each in row["held"]] for row in shown["waiters"]}
+    held = {names[row["o"]]: [names[each["o"]] for each in row["holders"]] for row in shown["waiters"]}
     assert held == {dag: ["holder"] for dag in ("w0", "w1", "w2", "w3", "table", "aside")}
     manager.release(holder)
 

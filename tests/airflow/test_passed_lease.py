@@ -118,7 +118,7 @@ def test_naming_one_dag_admits_no_other(manager: LockManager, use: Use) -> None:
 def test_an_xcom_does_not_free_the_lease_of_work_that_runs(
     manager: LockManager, run: Callable[..., Ran], task_id: str
 ) -> None:
-    """Of a task under locks, or of one that holds some."""
+    """For a task under locks, and for one with ``hold()``."""
     use = Use(UNLOCKS, run)
     with dag() as uses:
 

@@ -64,7 +64,7 @@ def test_a_page_that_can_be_imported_is_served() -> None:
 
 @pytest.mark.integration
 def test_the_api_server_comes_up_with_the_page_broken(tmp_path: Path) -> None:
-    """A real one, in which the page's line to Airflow cannot be imported."""
+    """A real API server. The import of the page's access module fails there."""
     broken = tmp_path / "broken"
     broken.mkdir()
     (broken / "sitecustomize.py").write_text("import sys\nsys.modules['airflow_hivelock.ui.access'] = None\n")

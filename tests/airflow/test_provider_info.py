@@ -1,4 +1,4 @@
-"""What Airflow and pip are told of this package by name is there."""
+"""Every name of this package that Airflow and pip get exists."""
 
 from __future__ import annotations
 

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Protocol
 import psutil
 import pytest
 
-from airflow_hivelock.locks import LockManager, connect
+from airflow_hivelock.locks import LockManager, connect, rules
+from airflow_hivelock.locks.backend import Blocked
 from airflow_hivelock.locks.model import WaitsFor
 from tests.airflow import first_example
 from tests.support.airflow_server import AirflowServer
@@ -79,7 +80,7 @@ def af(gates: Path, zookeeper: ZooKeeperServer, tmp_path_factory: pytest.TempPat
         connections_in="db",
         variables={"gates": str(gates)},
         env=first_example.ENV,
-        # A task whose child holds its output open is taken for alive so long after it died.
+        # For that time Airflow takes a dead task for alive if its child keeps its output open.
         config={("core", "parallelism"): "2", ("workers", "socket_cleanup_timeout"): "2"},
     ) as server:
         assert server.api.call("GET", "connections/hivelock_default")["conn_type"] == "hivelock"
@@ -185,29 +186,31 @@ def test_runs_that_wait_use_no_slot_and_come_one_after_the_other(
     assert all(one.ended and one.ended <= other.granted for one, other in itertools.pairwise(tenures)), "two at once"
     af.wait(lambda: not manager.show("dw.a"), RUN_TIMEOUT_S, "all locks to be free")
     for run, task in zip(waiting, tasks, strict=True):
-        log = run.log(task)  # of one that was outrun Airflow keeps what its last wait has said
+        log = run.log(task)  # of one that gave its slot back Airflow keeps the log of its last wait
         assert f"In the way: {first.owner('lock')} (lease " in log or "Found free in round 2" in log
     lease = af.api.call("GET", f"dags/chain/dagRuns/{first.run_id}/taskInstances/lock/xcomEntries/return_value")
     assert "'token': " in str(lease["value"]) or '"token": ' in str(lease["value"])
 
 
-def test_a_task_that_waits_for_its_slot_keeps_nobody_waiting(
+def test_a_task_that_waits_for_its_slot_keeps_its_position_for_as_long_as_it_is_invited(
     af: AirflowServer, manager: LockManager, start: Start
 ) -> None:
     busy = [start("single", f"dw.busy_{n}") for n in range(2)]
     for run in busy:
         run.reach("work", "running")
     run = start("single", "dw.late")
-    aside = [(run.owner("work"), WaitsFor.SLOT)]
-    af.wait(
-        lambda: [(each.owner, each.waits_for) for each in manager.waiters("dw.late")] == aside, RUN_TIMEOUT_S, "no slot"
-    )
+    af.wait(lambda: manager.waiters("dw.late"), RUN_TIMEOUT_S, "its turn")
+    (invited,) = manager.waiters("dw.late")
+    assert (invited.owner, invited.waits_for) == (run.owner("work"), WaitsFor.SLOT)
+    assert invited.until is not None
     assert not manager.show("dw.late")
-    said = "waiting for a worker slot, holding nothing (round 1 of 3)"
-    af.wait(lambda: said in run.log("work"), RUN_TIMEOUT_S, "its log to say so")
-    altering = manager.acquire(owner="alter", writes=["dw.late"])
+    logged = f"waiting for a worker slot, with its position until {invited.until:%H:%M:%S}Z (round 1 of 3)"
+    af.wait(lambda: logged in run.log("work"), RUN_TIMEOUT_S, "its log to contain that")
+    altering = manager.acquire(owner="alter", writes=["dw.late"], timeout_s=RUN_TIMEOUT_S)
+    assert altering.since >= invited.until, "no slot came, and the next request waited for the end of the invitation"
     assert busy[0].end() == "success"
-    af.wait(lambda: "Outrun by alter" in run.log("work"), RUN_TIMEOUT_S, "it to find its table taken")
+    gave_back = "after the invitation, which has ended: alter holds dw.late"
+    af.wait(lambda: gave_back in run.log("work"), RUN_TIMEOUT_S, "it to find its table taken")
     af.wait(
         lambda: [each.waits_for for each in manager.waiters("dw.late")] == [WaitsFor.LOCK], RUN_TIMEOUT_S, "it to wait"
     )
@@ -215,10 +218,29 @@ def test_a_task_that_waits_for_its_slot_keeps_nobody_waiting(
     works(af, manager, run, "dw.late")
     assert [run.end(), busy[1].end()] == ["success", "success"]
     log = run.log("work")
-    assert re.search(r"Found free in round 1 of 3, after waiting .*; taking the locks now", log)
-    assert "back to waiting in the triggerer (round 2 of 3)" in log
+    assert re.search(r"Found free in round 1 of 3, after waiting .*\. Taking the locks now", log)
+    assert "This worker gives its slot back, and the triggerer waits (round 2 of 3)" in log
     assert not manager.requests()[1]
     assert not manager.show("dw.late")
+
+
+def test_a_task_goes_before_a_later_one_although_its_slot_comes_later(
+    af: AirflowServer, manager: LockManager, start: Start
+) -> None:
+    busy = [start("single", f"dw.full_{n}") for n in range(2)]
+    for run in busy:
+        run.reach("work", "running")
+    first = start("single", "dw.order")
+    af.wait(lambda: manager.waiters("dw.order"), RUN_TIMEOUT_S, "its turn")
+    behind = manager.begin(rules.request(owner="later", writes=["dw.order"]), lambda: None)
+    try:
+        assert isinstance(behind.poll(), Blocked)
+        assert busy[0].end() == "success"
+        works(af, manager, first, "dw.order")
+    finally:
+        behind.withdraw()
+    assert [first.end(), busy[1].end()] == ["success", "success"]
+    assert not manager.show("dw.order")
 
 
 @pytest.mark.parametrize(("dag_id", "task_id"), [("chain", "lock"), ("single", "work")])

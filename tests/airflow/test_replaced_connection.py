@@ -134,16 +134,20 @@ def test_two_connections_to_one_store_share_a_session_until_both_have_changed(
 
 
 def test_a_fork_leaves_its_parents_sessions_open(
-    changed: Callable[[str], HiveLockHook], sessions: Callable[[], int]
+    changed: Callable[[str], HiveLockHook], sessions: Callable[[], int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     old = changed("hush-1").manager()
     changed("hush-2").manager()
+    open_before = sessions()
     child = os.fork()
     if child == 0:
+        closed: list[int] = []
+        monkeypatch.setattr(old.backend, "close", lambda: closed.append(1))
         hooks._close(old.backend, os.getppid())  # as the finalizer of a manager that the parent has let go
         for each in threading.enumerate():
-            if each.name == "hivelock-close":  # it would end the parent's session
+            if each.name == "hivelock-close":
                 each.join(10)
-        os._exit(0)
+        os._exit(len(closed))
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    assert sessions() == open_before
     assert old.leases() == []

@@ -1,4 +1,4 @@
-"""A password in a connection stays there: not in logs, XComs, triggers, errors, what is shown, nor in the store."""
+"""A password in a connection appears in no log, XCom, trigger, error or shown text, and not in the store."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ from airflow_hivelock import (
 )
 from airflow_hivelock.locks import HiveLockError, LockManager, connect
 from airflow_hivelock.locks.backends.hiveserver2 import HiveServer2Backend
+from airflow_hivelock.operators import spark_submit
 from airflow_hivelock.spark import URL
 from airflow_hivelock.triggers.keeper import HiveLockKeeper
 from airflow_hivelock.triggers.lock import HiveLockTrigger
-from airflow_hivelock.work import tells_spark_job
 from tests.airflow.conftest import HOME
 from tests.airflow.triggerer import starts_in_triggerer
 from tests.support.servers import HiveServer2, SecuredZooKeeper
@@ -54,7 +54,7 @@ DELAYS = "dw.delays/dt=2013-01-15"
 
 @dataclass(frozen=True)
 class Planted:
-    """A connection with the password in it, and all that the store behind it keeps, as text."""
+    """A connection with the password in it, and everything that the store keeps, as text."""
 
     fields: dict[str, Any]
     kept: Callable[[], str]
@@ -121,7 +121,7 @@ def connection(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[dict[str, 
 
 
 class Fails(BaseOperator):
-    """Where it is told to."""
+    """Fails at the given step."""
 
     def __init__(self, *, fails: bool = False, **kwargs: Any) -> None:
         super().__init__(**kwargs)
@@ -312,7 +312,7 @@ def test_sparks_settings_which_its_page_shows_hold_no_password(
 ) -> None:
     monkeypatch.setenv(URL, url)
     hook = type("Hook", (), {"_is_yarn": True, "_is_kubernetes": False})()
-    settings = tells_spark_job._driver_environment(hook)
+    settings = spark_submit._driver_environment(hook)
     assert list(settings.values()) == ([url] if told else [])
 
 
@@ -334,7 +334,7 @@ def _is_nowhere(hook: HiveLockHook, planted: Planted, logs: str, capfd: pytest.C
 
 
 def _when_it_waits(manager: LockManager, lines: Callable[[], str], held: Any) -> threading.Thread:
-    """Release *held* once the run has said once more for whom it waits."""
+    """Release *held* after the run has logged its blocker again."""
     before = lines().count("In the way: somebody")
 
     def watch() -> None:
@@ -353,7 +353,7 @@ def _files(directory: Path) -> str:
 
 
 def _insides(manager: LockManager) -> str:
-    """What a debugger or a careless log line shows of a manager."""
+    """What a debugger or a careless log line shows about a manager."""
     backend: Any = manager.backend
     parts = [manager, backend, *vars(backend).values()]
     client = getattr(backend, "client", None)

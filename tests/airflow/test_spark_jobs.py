@@ -9,7 +9,6 @@ import threading
 import time
 import warnings
 from functools import partial
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import TYPE_CHECKING, Any
 from unittest.mock import MagicMock
 
@@ -23,9 +22,9 @@ from airflow_hivelock.spark import URL
 from airflow_hivelock.work import applications
 from airflow_hivelock.work.asking import ANSWER_S
 from airflow_hivelock.work.processes import Processes
-from airflow_hivelock.work.spark_job import SparkJob
-from airflow_hivelock.work.yarn import LINGERS_S
-from tests.airflow.test_mixin import DAY, NAMES, dag
+from airflow_hivelock.work.spark_job import LINGERS_S, SparkJob
+from tests.airflow.locked_work import DAY, NAMES, dag
+from tests.support.clusters.resource_manager import ResourceManager
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -35,48 +34,6 @@ if TYPE_CHECKING:
     from tests.airflow.conftest import Ran
 
 JOB_ID = "application_1_0001"
-
-
-class ResourceManager(ThreadingHTTPServer):
-    """As much of YARN's as the provider asks: every application is in one state, until it is killed."""
-
-    def __init__(self) -> None:
-        super().__init__(("127.0.0.1", 0), _Answers)
-        self.state = ["FINISHED", "SUCCEEDED"]
-        self.finished_s = 0.0
-        self.forgets = False
-        self.killed: list[str] = []
-
-    @property
-    def url(self) -> str:
-        return f"http://127.0.0.1:{self.server_address[1]}"
-
-
-class _Answers(BaseHTTPRequestHandler):
-    server: ResourceManager
-
-    def do_GET(self) -> None:
-        if self.server.forgets:
-            self.send_error(404)
-            return
-        state, final = self.server.state
-        finished_ms = int(self.server.finished_s * 1000)
-        self._answer({"app": {"state": state, "finalStatus": final, "finishedTime": finished_ms}})
-
-    def do_PUT(self) -> None:
-        self.rfile.read(int(self.headers["Content-Length"]))
-        self.server.killed.append(self.path.split("/")[-2])
-        self.server.state = ["KILLED", "KILLED"]
-        self._answer({"state": "KILLED"})
-
-    def _answer(self, body: Any) -> None:
-        self.send_response(200)
-        self.send_header("Content-Type", "application/json")
-        self.end_headers()
-        self.wfile.write(json.dumps(body).encode())
-
-    def log_message(self, *_: Any) -> None:
-        pass
 
 
 @pytest.fixture
@@ -95,7 +52,7 @@ def yarn(monkeypatch: pytest.MonkeyPatch) -> Iterator[ResourceManager]:
 
 @pytest.fixture
 def spark_submit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """What a spark-submit was given that says the job's id, and ends once that has been recorded."""
+    """The arguments of a spark-submit that prints the job's id, and ends after that was recorded."""
     binary = tmp_path / "spark-submit"
     binary.write_text(
         f'#!/bin/sh\nprintf "%s\\n" "$@" > {tmp_path}/called\necho "Submitted application {JOB_ID}"\n'
@@ -211,7 +168,7 @@ def test_a_driver_has_time_to_end_after_the_resource_manager_has_ended_its_appli
 
 
 def test_a_job_that_yarn_has_forgotten_is_not_taken_for_ended(yarn: ResourceManager) -> None:
-    """Nor once it was cancelled: one that was started anew has cancelled nothing."""
+    """Not after a cancellation either: a ResourceManager after a restart has cancelled nothing."""
     yarn.forgets = True
     job = SparkJob("spark_default", JOB_ID)
     for ask in (job.running, job.stop, partial(job.ends, 0, cancelled=True)):

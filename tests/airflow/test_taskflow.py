@@ -27,7 +27,7 @@ def dag(**options: Any) -> DAG:
 
 
 def held(manager: LockManager) -> list[str]:
-    """Who holds what, as ``task object``."""
+    """The held locks, as ``task object``."""
     return sorted(
         f"{holder.owner.split('/')[3]} {holder.object}" for holder in manager.show() if holder.mode.value == "EXCLUSIVE"
     )
@@ -148,7 +148,7 @@ def test_arguments_of_the_function_name_its_locks(manager: LockManager, run: Cal
 
 
 def test_what_renders_to_a_template_is_not_locked(manager: LockManager, run: Callable[..., Ran]) -> None:
-    """By the name of a partition that nobody has."""
+    """No partition has such a name."""
     seen: list[Any] = []
     with dag(params={"day": "{{ ds }}"}) as works:
 
@@ -209,7 +209,7 @@ def test_what_is_said_of_its_work_is_on_its_class() -> None:
     [
         ({"writes": ["dw/"]}, "load: .*dw/"),
         ({"writes": ["dw.t"], "waiting": "sleep"}, "load: waiting='sleep'"),
-        ({"writes": ["dw.t"], "retries": 2}, "load: retries given to both decorators"),
+        ({"writes": ["dw.t"], "retries": 2}, "load: retries is given to both decorators"),
     ],
 )
 def test_what_cannot_be_meant_is_refused_where_it_is_written(given: dict[str, Any], message: str) -> None:

@@ -55,7 +55,7 @@ def locking(waiting: str, seen: list[Any], **options: Any) -> DAG:
 
 
 def when_it_waits(manager: LockManager, lines: Callable[[], str], act: Callable[[], object]) -> threading.Thread:
-    """Act once the run has said for whom it waits."""
+    """Act after the run has logged its blocker."""
 
     def watch() -> None:
         wait_until(lambda: "In the way: somebody" in lines())
@@ -104,13 +104,13 @@ def test_the_worker_s_log_repeats_how_long_the_triggerer_has_waited_and_for_whom
     assert run(dag, logical_date=DAY).tasks == {"work": "success", "lock": "success"}
     releasing.join()
     (work,) = [line for line in lines().splitlines() if "Found free in round 1 of 3, after waiting" in line]
-    assert work.endswith(", for one; taking the locks now")
+    assert work.endswith(", for one. Taking the locks now")
     (lock,) = [line for line in lines().splitlines() if "The triggerer has acquired lease" in line]
     assert lock.endswith(", for two")
 
 
 def on_worker(task_id: str, waiting: Waiting = "defer") -> Any:
-    """What a task returns that begins on a worker."""
+    """The return value of a task that starts on a worker."""
     ti = SimpleNamespace(dag_id="dag", run_id="run", task_id=task_id, map_index=-1, try_number=1)
     return HiveLockOperator(task_id=task_id, writes=[OBJECT], waiting=waiting).execute({"ti": ti})
 
@@ -122,7 +122,7 @@ def test_what_is_free_is_taken_on_the_worker_where_the_task_begins(waiting: Wait
 
 
 def test_a_task_that_defers_leaves_no_place_that_nobody_would_give_up(manager: LockManager) -> None:
-    """Marked failed before its trigger has begun, it would stand in the queue for a day."""
+    """If the task is marked failed before its trigger starts, its request would stay in the queue for a day."""
     manager.acquire(owner="somebody", writes=[OBJECT])
     with pytest.raises(TaskDeferred):
         on_worker("lock")
@@ -338,11 +338,11 @@ def test_the_sensor_skips_softly_on_a_worker(manager: LockManager, run: Callable
     [
         (HiveLockOperator, {}, "asks for no locks"),
         (HiveLockSensor, {}, "waits for no locks"),
-        (HiveLockOperator, {"writes": ["dw"], "waiting": "sleep"}, "use one of trigger, defer, reschedule, poke"),
-        (HiveLockOperator, {"writes": ["dw"], "timeout": 60}, "give a timedelta"),
-        (HiveLockOperator, {"writes": ["dw"], "lease_duration": 60}, "give a timedelta"),
-        (HiveLockMixin, {}, "give either lease, or reads and writes"),
-        (HiveLockMixin, {"lease": {}, "writes": ["dw"]}, "give either lease, or reads and writes"),
+        (HiveLockOperator, {"writes": ["dw"], "waiting": "sleep"}, "Use one of trigger, defer, reschedule, poke"),
+        (HiveLockOperator, {"writes": ["dw"], "timeout": 60}, "Give a timedelta"),
+        (HiveLockOperator, {"writes": ["dw"], "lease_duration": 60}, "Give a timedelta"),
+        (HiveLockMixin, {}, "give one of lease, lock_sql, or reads and writes"),
+        (HiveLockMixin, {"lease": {}, "writes": ["dw"]}, "give one of lease, lock_sql, or reads and writes"),
     ],
 )
 def test_what_cannot_be_meant_is_refused_when_the_dag_is_parsed(cls: type, options: dict[str, Any], said: str) -> None:

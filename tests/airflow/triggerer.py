@@ -53,11 +53,11 @@ class Triggerer:
         self.workloads: dict[int, RunTrigger] = {}
         self._ids = iter(range(1, 1000))
         monkeypatch.setattr(task_runner, "SUPERVISOR_COMMS", self, raising=False)
-        # So that a task says what its trigger is given; of an older Airflow the harness gives it that.
+        # With it a task sets its trigger's arguments. For an older Airflow the harness sets them.
         monkeypatch.setattr(compat, "TRIGGERS_RENDER", True)
 
     async def asend(self, message: Any) -> Any:
-        """What the supervisor answers."""
+        """The supervisor's answers."""
         if isinstance(message, SetXCom):
             self.xcoms.append(message.model_copy(update={"value": jsonb.stored(message.value)}))
             return None
@@ -129,9 +129,9 @@ class Triggerer:
         return not self.runner.triggers[trigger_id]["task"].done()
 
     async def user_acts(self, trigger_id: int) -> None:
-        """What a user does to the task, or the end of the wait for it, cancels the trigger; wait for its end.
+        """A user changes the task's state, or the wait for it ends. This cancels the trigger; wait for its end.
 
-        Airflow says so again every second until the trigger has ended.
+        Airflow repeats the cancellation every second until the trigger has ended.
         """
         async with asyncio.timeout(DEADLINE_S):
             while self.running(trigger_id):
@@ -199,5 +199,5 @@ def _rendered(given: Any, logical_date: datetime | None) -> Any:
     known = {} if logical_date is None else {"ds": logical_date.date().isoformat()}
     try:
         return jinja2.Environment(undefined=jinja2.StrictUndefined).from_string(given).render(known)
-    except Exception:  # noqa: BLE001 - as a worker, whose own it is then
+    except Exception:  # noqa: BLE001 - as on a worker, where the error is the task's own
         pytest.skip("before Airflow 3.3 nothing is rendered in a triggerer")

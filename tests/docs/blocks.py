@@ -1,8 +1,8 @@
-"""The code blocks of README.md and docs/, by what runs them.
+"""The code blocks of README.md and docs/, by how they are run.
 
-A fence's word says what it holds: ``python``, ``sh`` (commands), ``console`` (commands after ``$``, and what they print),
-``json``, ``ini``, ``sql``, ``yaml`` (Prometheus' rules, and parts of Kubernetes' objects); ``text`` is what a program has
-printed or a drawing, and is not run. No other word is known.
+The word of a fence names its contents: ``python``, ``sh`` (commands), ``console`` (commands after ``$``, and their
+output), ``json``, ``ini``, ``sql``, ``yaml`` (Prometheus' rules, and parts of Kubernetes' objects). ``text`` is a
+program's output or a drawing, and is not run. No other word is known.
 """
 
 from __future__ import annotations
@@ -27,10 +27,11 @@ PAGES = (PROJECT / "README.md", PROJECT / "CONTRIBUTING.md", *sorted((PROJECT / 
 
 
 class Kind(enum.Enum):
-    """What a block is, and so which test runs it."""
+    """The kind of a block, which selects its test."""
 
     DAG = enum.auto()
     JOB = enum.auto()
+    NOTEBOOK = enum.auto()
     SCRIPT = enum.auto()
     SHELL = enum.auto()
     JSON = enum.auto()
@@ -73,7 +74,7 @@ class Block:
 
     @property
     def padded(self) -> str:
-        """*text* where it stands in its page, so that a traceback shows the page's own line."""
+        """*text* at its line in the page, so that a traceback shows the page's own line."""
         return "\n" * (self.line - 1) + self.text
 
     def __str__(self) -> str:
@@ -114,7 +115,7 @@ def _of_python(text: str) -> Kind:
         for name in node.names
     }
     if "airflow_hivelock.spark" in imported:
-        return Kind.JOB
+        return Kind.NOTEBOOK if "enable_hive_locks" in text else Kind.JOB
     if not imported or any(re.fullmatch(r"airflow_hivelock|airflow(\..*)?", name) for name in imported):
         return Kind.DAG
     return Kind.SCRIPT

@@ -1,4 +1,4 @@
-"""What the documents speak of, here: their lock stores, their programs, an Airflow in this process."""
+"""Stand-ins for what the documents name: lock stores, programs, and an Airflow in this process."""
 
 from __future__ import annotations
 

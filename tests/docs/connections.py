@@ -11,8 +11,8 @@ from urllib.parse import parse_qsl, urlsplit
 from airflow.sdk import Connection
 from airflow.sdk._shared.secrets_masker import SecretsMasker, secrets_masker
 
-from airflow_hivelock.hooks import Settings
 from airflow_hivelock.locks import HiveLockError, StoreUnavailable, connect
+from airflow_hivelock.settings import Settings
 
 if TYPE_CHECKING:
     from collections.abc import Callable

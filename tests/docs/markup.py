@@ -1,4 +1,4 @@
-"""From a docstring to Markdown, as far as this project's docstrings go: roles, literals, fields, simple tables."""
+"""From a docstring to Markdown, for the forms that this project uses: roles, literals, fields, simple tables."""
 
 from __future__ import annotations
 

@@ -28,8 +28,7 @@ from airflow_hivelock import (
 from airflow_hivelock.cli import command as cli
 from airflow_hivelock.cli import shell
 from airflow_hivelock.get_provider_info import get_provider_info
-from airflow_hivelock.hooks import Settings
-from airflow_hivelock.locks import errors, plan
+from airflow_hivelock.locks import errors, plan, reservations
 from airflow_hivelock.locks.backend import Capabilities
 from airflow_hivelock.locks.backends.hiveserver2 import HiveServer2Backend
 from airflow_hivelock.locks.backends.memory import MemoryBackend
@@ -41,7 +40,8 @@ from airflow_hivelock.locks.statements.statement import SYNTAX
 from airflow_hivelock.operators.acquiring import AcquiresLocks
 from airflow_hivelock.operators.base import NamesLocks
 from airflow_hivelock.operators.taskflow import hivelock_task
-from airflow_hivelock.spark import Guard
+from airflow_hivelock.settings import Settings
+from airflow_hivelock.spark import Guard, HiveLocks, enable_hive_locks
 from airflow_hivelock.triggers import keeper
 from tests.docs.blocks import PROJECT
 from tests.docs.markup import Doc, parse, table
@@ -139,13 +139,16 @@ def _manager() -> Iterator[str]:
     yield from _class(locks.LockManager)
     yield from _class(locks.PendingLease)
     yield from _class(locks.PendingLook)
+    yield from _function(reservations.reserve)
     yield from _class(locks.HiveLeases)
     yield from _class(Guard)
+    yield from _function(enable_hive_locks)
+    yield from _class(HiveLocks)
     yield "## Locks of statements"
     for function in (plan.plan_statements, plan.plan, plan.explain, coverage.check):
         yield from _function(function)
     yield "## Values"
-    values = "LockMode LockObject Lock LockRequest LeaseLimit Lease Work Holder Waiter WaitsFor Blocker Blocked Free Silent Tenure ForcedRelease HiveLease"
+    values = "LockMode LockObject Lock LockRequest LeaseLimit Lease Work Holder Waiter WaitsFor Blocker Blocked NeedsSlot Silent Tenure ForcedRelease HiveLease"
     for value in (*(getattr(locks, name) for name in values.split()), Capabilities, coverage.Finding):
         yield f"### {value.__name__}"
         yield from _dataclass(value)
@@ -173,7 +176,7 @@ def _metrics() -> Iterator[str]:
 def _argument(flag: str, options: dict[str, Any]) -> str:
     if not flag.startswith("-"):
         return "|".join(options.get("choices", (flag,)))
-    if options.get("action") == "store_true":
+    if options.get("action") == "store_true" or options.get("nargs") == 0:
         return flag
     probe = argparse.ArgumentParser(add_help=False).add_argument(flag, **options)
     return f"{flag} {probe.metavar or '|'.join(map(str, probe.choices or ())) or probe.dest.upper()}"

@@ -1,4 +1,4 @@
-"""docs/reference.md says what the docstrings say."""
+"""docs/reference.md has the same contents as the docstrings."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ from airflow.models import Connection
 from airflow.sdk._shared.secrets_masker import SecretsMasker
 
 from airflow_hivelock import metrics
-from airflow_hivelock.locks.hive import lock_store
+from airflow_hivelock.locks.hive import properties
 from airflow_hivelock.locks.plan import plan_statements
 from airflow_hivelock.locks.statements.parse import parse
 from airflow_hivelock.locks.statements.statement import SYNTAX
@@ -94,8 +94,8 @@ def test_every_property_of_a_hive_site_is_in_the_tables() -> None:
     taken, elsewhere = (
         dict(re.findall(r"^\| `([\w.]+)` \| (.+) \|$", part, re.MULTILINE)) for part in text.split("| --- | --- |")[1:3]
     )
-    assert tuple(taken) == lock_store.TAKEN
-    assert elsewhere == lock_store.ELSEWHERE
+    assert tuple(taken) == properties.TAKEN
+    assert elsewhere == properties.ELSEWHERE
 
 
 def test_airflow_warns_of_a_short_text_in_an_extra() -> None:
@@ -107,7 +107,7 @@ def test_airflow_warns_of_a_short_text_in_an_extra() -> None:
 
 
 def test_no_example_has_airflow_warn_of_a_short_installation() -> None:
-    """Docstrings and error messages have examples, too."""
+    """Docstrings and error messages also have examples."""
     shortest = SecretsMasker.min_length_to_mask
     texts = [*PROJECT.glob("*.md"), *(PROJECT / "docs").rglob("*.md"), *(PROJECT / "airflow_hivelock").rglob("*.py")]
     found = {name for file in texts for name in re.findall(r'"installation": "([^"]*)"', file.read_text())}

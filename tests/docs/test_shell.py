@@ -1,6 +1,7 @@
-"""The commands in the documents are run, page by page: ours for real, others as far as can be checked without them.
+"""The commands in the documents are run, page by page: hivelock's own for real, others if they can be checked without
+them.
 
-What a ``console`` block shows after a command, if anything, is what it must print; ``…`` stands for any text.
+A command must print the lines after it in a ``console`` block, if there are any; ``…`` matches any text.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ DEADLINE_S = "240"
 
 @dataclass(frozen=True)
 class Command:
-    """A command, and what the page says that it prints: None where it says nothing."""
+    """A command, and its output in the page; None if the page has none."""
 
     block: Block
     text: str
@@ -49,7 +50,7 @@ class Command:
 
 
 def commands(block: Block) -> Iterator[Command]:
-    """The block's commands, of which one may go on over several lines."""
+    """The block's commands. One may continue over several lines."""
     text = block.text.replace("\\\n", "")
     if block.word == "sh":
         yield from (Command(block, line, None) for line in text.splitlines() if line and not line.startswith("#"))
@@ -90,9 +91,8 @@ class Pages:
             case ["pip", "install", airflow, "--constraint", constraints]:
                 version = airflow.removeprefix("apache-airflow==")
                 assert constraints.endswith(f"/constraints-{version}/constraints-3.11.txt"), command
-            case ["pip", "install", wheel] if wheel.startswith("dist/"):
-                name, extras = re.fullmatch(r"dist/(\S+)-py3-none-any\.whl\[([\w,]+)\]", wheel).groups()  # type: ignore[union-attr]
-                assert name == f"{PACKAGE['name'].replace('-', '_')}-{PACKAGE['version']}", command
+            case ["pip", "install", package, "--find-links", "dist"]:
+                _, extras = re.fullmatch(rf"({PACKAGE['name']})\[([\w,]+)\]", package).groups()  # type: ignore[union-attr]
                 assert set(extras.split(",")) <= PACKAGE["optional-dependencies"].keys(), command
             case ["pip", "install", package]:
                 name, extras = re.fullmatch(r"([\w-]+)(?:\[([\w,]+)\])?", package).groups()  # type: ignore[union-attr]
@@ -129,7 +129,7 @@ class Pages:
 
     def _in_bash(self, command: Command) -> None:
         done = subprocess.run(
-            ["timeout", DEADLINE_S, "bash", "-c", self._here(command.text)],  # which ends all that it has started
+            ["timeout", DEADLINE_S, "bash", "-c", self._here(command.text)],  # it ends everything that it has started
             capture_output=True,
             text=True,
             check=False,

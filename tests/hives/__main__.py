@@ -39,7 +39,7 @@ NOT_TRIED = "not tried"
 
 @dataclass(frozen=True)
 class Said:
-    """What stands in a cell, and whether it is as it should be."""
+    """The contents of a cell, and whether they are right."""
 
     text: str
     good: bool = True

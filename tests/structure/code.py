@@ -25,7 +25,7 @@ def modules(root: Path) -> dict[str, Path]:
 
 
 def imports(found: Mapping[str, Path]) -> dict[str, set[str]]:
-    """Which modules of the package each one imports: anywhere in its file, and for typing only, too."""
+    """The modules of the package that each one imports: anywhere in its file, and also for typing only."""
     graph = {}
     for module, path in found.items():
         named = (_module(name, found) for name in _imported(path))
@@ -42,7 +42,7 @@ def _imported(path: Path) -> Iterator[str]:
 
 
 def _module(name: str, found: Mapping[str, Path]) -> str:
-    """The module that an imported *name* is, or lies in; "" for others' code."""
+    """The module of the package that contains an imported *name*; "" for other code."""
     while name and name not in found:
         name = name.rpartition(".")[0]
     return name

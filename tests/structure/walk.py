@@ -1,10 +1,12 @@
-"""One acquire on a real ZooKeeper, followed through the package's files: ``python -m tests.structure.walk CASE CHECKOUT HOSTS ANSWER``.
+"""One acquire on a real ZooKeeper, followed through the package's files: ``python -m tests.structure.walk CASE CHECKOUT
+HOSTS ANSWER``.
 
-Every call of one of the package's functions is seen, in all threads, those of generators each time that they go on. A *move*
-is one that comes from another file: straight from there, or by way of others' code (Airflow, kazoo, ``sorted`` with a key).
+Every call of a function of the package is recorded, in all threads. A generator is recorded each time that it
+continues. A *move* is a call from another file: directly, or through other code (Airflow, kazoo, ``sorted`` with a
+key).
 
-A process's first acquire also connects, and what it finds it remembers; so of two in one process both are told. Each case has
-a process of its own.
+A process's first acquire also connects, and remembers what it finds. So both acquires of a process are recorded. Each
+case has a process of its own.
 """
 
 from __future__ import annotations
@@ -39,10 +41,10 @@ WALK_S = 300.0
 
 @dataclass(frozen=True)
 class Way:
-    """One acquire's.
+    """The path of one acquire.
 
     :param files: calls by file, in the order in which the files were reached.
-    :param moves: calls that came from another file, by both; what nothing of the package called came from "".
+    :param moves: calls from another file, by both files; "" for calls from outside the package.
     """
 
     what: str

@@ -1,4 +1,4 @@
-"""Work under locks that goes on until somebody opens its gate, a file named for the run."""
+"""Work under locks that runs until its gate opens. The gate is a file with the name of the run."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class LockedBash(HiveLockMixin, BashOperator):
     pass
 
 
-# What a task starts outlives it, as spark-submit does: it notes its process id, and passes its gate.
+# The started process outlives its task, as spark-submit does. It writes its process id, and waits at the gate too.
 SHELL = """
 echo $$ >> {{ var.value.gates }}/{{ run_id }}.pids
 until [ -e {{ var.value.gates }}/{{ run_id }} ]; do sleep 0.1; done

@@ -1,4 +1,4 @@
-"""One Airflow process, the session of all that it forks, and its log."""
+"""One Airflow process, the session of its child processes, and its log."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ LOG_TAIL_LINES = 40
 
 
 class ComponentDied(AssertionError):
-    """A component ended although nobody asked it to; says which, how, and the end of its log."""
+    """A component ended without a request. The message has its name, the reason, and the end of its log."""
 
 
 class Guard:
@@ -112,12 +112,12 @@ class Component:
             raise ComponentDied(f"{self.name} ended with {self._process.returncode}:\n{self.log_tail()}")
 
     def revive(self) -> None:
-        """Start anew what ended although nobody asked it to, as an init system does."""
+        """Start a component again that ended without a request, as an init system does."""
         if self._process is not None and not self._may_end and self._process.poll() is not None:
             self.restart()
 
     def members(self) -> list[int]:
-        """The process ids of all that the component forked, its leader first, tasks included."""
+        """The process ids of everything that the component forked, its leader first, tasks included."""
         return session.members(self.pid)
 
     def memory_bytes(self) -> int:
@@ -152,7 +152,7 @@ class Component:
             os.kill(pid, signal.SIGKILL)
 
     def stop(self, timeout_s: float = STOP_TIMEOUT_S) -> None:
-        """SIGTERM unless it was told before, and SIGKILL for what is left after the time-out."""
+        """Send SIGTERM, unless it was sent before, and SIGKILL to the rest after the time-out."""
         if self._process is None:
             return
         if not self._may_end:
@@ -162,7 +162,7 @@ class Component:
         self._finish()
 
     def restart(self) -> Self:
-        """Start anew, after a `kill` or instead of a `stop`; returns when it is ready."""
+        """Start it again, after a `kill` or instead of a `stop`; returns when it is ready."""
         self.stop()
         return self.launch().await_ready()
 

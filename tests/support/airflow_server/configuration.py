@@ -38,7 +38,7 @@ def settings(dags_folder: Path, port: int, database_url: str, users: Mapping[str
         ("api", "host"): "127.0.0.1",
         ("api", "port"): str(port),
         ("api", "workers"): "1",
-        # So that a database error says what it was, in the answer and not in the log alone.
+        # So that the answer to a database error contains its text, not only the log.
         ("api", "expose_stacktrace"): "True",
         ("api", "secret_key"): secrets.token_hex(16),
         ("api_auth", "jwt_secret"): secrets.token_hex(32),
@@ -74,7 +74,7 @@ def environment(
 ) -> dict[str, str]:
     """The caller's environment without its own Airflow, and with what is given."""
     env = {name: value for name, value in os.environ.items() if not name.startswith("AIRFLOW")} | dict(extra)
-    # Without byte code every Airflow process compiles what it imports anew: 6.5 s instead of 3 s each.
+    # Without byte code every Airflow process compiles its imports again: 6.5 s instead of 3 s each.
     env.pop("PYTHONDONTWRITEBYTECODE", None)
     env["AIRFLOW_HOME"] = str(home)
     env["PYTHONPATH"] = os.pathsep.join(filter(None, [str(REPOSITORY), env.get("PYTHONPATH")]))

@@ -1,4 +1,4 @@
-"""What a person does with a running Airflow, and what he sees of it."""
+"""A user's actions on a running Airflow, and what the user sees."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ POLL_S = 0.1
 
 
 class WaitTimeout(AssertionError):
-    """A condition did not come true in time; says what was awaited and the last task states."""
+    """A condition did not come true in time. The message has the condition and the last task states."""
 
 
 class Control:
@@ -109,7 +109,7 @@ class Control:
         return found[0]
 
     def triggerers(self, trigger_ids: Sequence[int]) -> set[int | None]:
-        """The triggerers to which Airflow has given those triggers, by the ids of their jobs; None for none yet."""
+        """The triggerers that Airflow has given those triggers to, by the ids of their jobs; None if it has not yet."""
         return self._metadata.triggerers(trigger_ids)
 
     def runs(self, dag_id: str | None = None, backfill_id: int | None = None) -> list[RunState]:

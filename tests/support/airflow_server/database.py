@@ -76,7 +76,7 @@ def create_sqlite(home: Path, migrate: Migrate) -> None:
 
 
 def _cached(name: str) -> Path:
-    """Where this version of Airflow's, and this user's, copy lies or is to lie."""
+    """The path of the copy for this version of Airflow and this user."""
     cache = Path(tempfile.gettempdir()) / f"airflow-server-{os.getuid()}"
     cache.mkdir(mode=0o700, exist_ok=True)
     return cache / f"{version('apache-airflow-core')}-{name}"

@@ -1,4 +1,4 @@
-"""A task that is deferred until somebody opens its gate, which is a file."""
+"""A task that is deferred until its gate opens. The gate is a file."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""What the metadata database says, read without Airflow's models and without ever writing.
+"""The contents of the metadata database, read without Airflow's models. It never writes.
 
-SQLite runs in WAL mode, where a reader neither blocks nor is blocked; the mode is stored in the file.
+SQLite runs in WAL mode: readers and the writer do not block each other. The file stores the mode.
 """
 
 from __future__ import annotations
@@ -76,11 +76,11 @@ class Metadata:
         self._engine = sa.create_engine(url, poolclass=sa.NullPool)
 
     def tasks(self, **equal: Any) -> list[TaskState]:
-        """Task instances whose columns equal what is given; None asks nothing. In order of run and task."""
+        """Task instances with these column values; None matches any value. In order of run and task."""
         return [TaskState(**row) for row in self._rows(_TASKS, "run_id task_id map_index", equal)]
 
     def runs(self, **equal: Any) -> list[RunState]:
-        """DAG runs whose columns equal what is given; None asks nothing. In order of run id."""
+        """DAG runs with these column values; None matches any value. In order of run id."""
         return [RunState(**row) for row in self._rows(_RUNS, "run_id", equal)]
 
     def last_job(self, job_type: str) -> int:
@@ -90,7 +90,7 @@ class Metadata:
             return connection.scalar(job.where(sa.column("job_type") == job_type)) or 0
 
     def triggerers(self, trigger_ids: Sequence[int]) -> set[int | None]:
-        """The triggerers to which Airflow has given those triggers, by the ids of their jobs; None for none yet."""
+        """The triggerers that Airflow has given those triggers to, by the ids of their jobs; None if it has not yet."""
         given: sa.Select[Any] = sa.select(sa.column("triggerer_id")).select_from(sa.table("trigger"))
         with self._engine.connect() as connection:
             return set(connection.scalars(given.where(sa.column("id").in_(trigger_ids))))

@@ -1,4 +1,4 @@
-"""What a person does in Airflow's UI, through the REST API that the UI uses."""
+"""A user's actions in Airflow's UI, through the REST API of the UI."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class RestApi:
 
     @classmethod
     def login(cls, url: str, user: str, password: str | None) -> RestApi:
-        """Log in; where everyone is an admin neither the user nor the password matters."""
+        """Log in. If every user is an admin, neither the user nor the password matters."""
         client = httpx.Client(base_url=url, timeout=60, trust_env=False)
         token = _checked(client.post("/auth/token", json={"username": user, "password": password or "-"}))
         client.headers["Authorization"] = f"Bearer {token['access_token']}"

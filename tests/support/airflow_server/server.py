@@ -10,6 +10,7 @@ import subprocess
 import sys
 from contextlib import contextmanager
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal, Self
 
 import httpx
@@ -43,7 +44,7 @@ OPTIONS = {
 
 
 class CommandFailed(AssertionError):
-    """An `airflow …` command failed; says the command and all that it printed."""
+    """An `airflow …` command failed. The message has the command and its output."""
 
 
 @dataclass(frozen=True)
@@ -59,14 +60,14 @@ class AirflowServer(Control):
 
     home: an empty directory for AIRFLOW_HOME; it stays, with the components' logs.
     connections: by id, each a URI or the fields of Airflow's connection JSON ("conn_type", "host", …).
-    connections_in: "env" gives them as AIRFLOW_CONN_*, "db" stores them (fields only) once all is up.
-    variables: given as AIRFLOW_VAR_*; what is not a string becomes JSON.
+    connections_in: "env" gives them as AIRFLOW_CONN_*, "db" stores them (fields only) after the start.
+    variables: given as AIRFLOW_VAR_*; values other than strings become JSON.
     config: (section, option) to value, over `configuration.settings`.
     env: for every component, over the caller's own environment without its AIRFLOW* variables;
         the root of the checkout comes first on PYTHONPATH: `airflow_hivelock` and `tests` can be imported.
-    database: where the metadata is: a PostgreSQL server of its own, which `postgres` is then, or SQLite in the home.
-    users: name to role (viewer, user, op, admin), beside "admin"; None makes everyone an admin.
-    kinds: what to start.
+    database: the metadata: a separate PostgreSQL server, then available as `postgres`, or SQLite in the home.
+    users: name to role (viewer, user, op, admin), in addition to "admin"; None makes every user an admin.
+    kinds: the components to start.
     """
 
     def __init__(
@@ -131,11 +132,14 @@ class AirflowServer(Control):
             self.postgres.stop()
         self._guard.close()
 
-    def start(self, kind: Kind, name: str | None = None) -> Component:
-        """Start another component and wait until it is up; give a name when one of its kind runs already."""
+    def start(self, kind: Kind, name: str | None = None, env: Mapping[str, str] | None = None) -> Component:
+        """Start another component and wait until it is up; give a name when one of its kind runs already.
+
+        env: for this component, over that of all.
+        """
         if kind == "scheduler" and kind in self._components and self.database_url.startswith("sqlite"):
             raise ValueError("two schedulers need row locks, which SQLite does not have")
-        return self._launch(kind, name or kind).await_ready()
+        return self._launch(kind, name or kind, env or {}).await_ready()
 
     def process(self, name: str) -> Component:
         """A component by its name, which is its kind for the first of each."""
@@ -146,14 +150,16 @@ class AirflowServer(Control):
         return self._airflow(arguments, timeout_s)
 
     def task_process(self, dag_id: str, run_id: str, task_id: str, map_index: int = -1) -> TaskProcess:
-        """Who runs the task now. Raises LookupError when nobody does."""
+        """The process that runs the task now. Raises LookupError if there is none."""
         task = self.task(dag_id, run_id, task_id, map_index)
         if task.state != "running" or task.pid is None:
             raise LookupError(f"not running: {task}")
         return TaskProcess(pid=task.pid, supervisor_pid=session.parent(task.pid))
 
     def check(self) -> None:
-        """Raises ComponentDied when a component ended that nobody killed or stopped; `reviving` starts it anew."""
+        """Raises ComponentDied when a component ended that the test neither killed nor stopped; `reviving` starts it
+        again.
+        """
         for component in self._components.values():
             if self._revives:
                 component.revive()
@@ -161,7 +167,7 @@ class AirflowServer(Control):
 
     @contextmanager
     def reviving(self) -> Iterator[None]:
-        """Whoever waits starts anew what has ended meanwhile, as an init system does."""
+        """While a test waits, components that have ended are started again, as an init system does."""
         self._revives = True
         try:
             yield
@@ -183,12 +189,12 @@ class AirflowServer(Control):
     def _migrate(self, url: str) -> None:
         self._airflow(("db", "migrate"), 300, {"AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": url})
 
-    def _launch(self, kind: Kind, name: str) -> Component:
+    def _launch(self, kind: Kind, name: str, env: Mapping[str, str] = MappingProxyType({})) -> Component:
         if name in self._components:
             raise ValueError(f"{name} is started already; restart it, or give another name")
         log = self.home / f"{name}.log"
         command = [*kind.split(), *OPTIONS.get(kind, [])]
-        component = Component(name, command, self.env, log, self._guard, lambda: self._readiness(kind))
+        component = Component(name, command, self.env | dict(env), log, self._guard, lambda: self._readiness(kind))
         self._components[name] = component
         return component.launch()
 

@@ -1,10 +1,10 @@
-"""Operating-system sessions: who is in one, and how to end all of it. Linux only: it reads /proc.
+"""Operating-system sessions: their processes, and how to end all of them. Linux only: it reads /proc.
 
-Every component leads a session of its own. A process group would not do: Airflow moves each task into
-a group of its own, and a task's `spark-submit` with it, but all of them stay in the session.
+Every component leads a session of its own. A process group is not enough: Airflow moves each task into a group of its
+own, with a task's `spark-submit`. But all of them stay in the session.
 
-Run as a script this is the guard. It reads `+SID` and `-SID` lines and, at end of file, which comes
-however its parent dies, kills what is left of the sessions it was told of.
+As a script this is the guard. It reads `+SID` and `-SID` lines. At the end of the file, which comes when its parent
+dies, it kills the rest of the listed sessions.
 """
 
 from __future__ import annotations

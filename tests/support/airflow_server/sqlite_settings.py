@@ -1,11 +1,11 @@
 """Copied into an Airflow home on SQLite as config/airflow_local_settings.py, which Airflow imports first.
 
-Airflow 3.3 meets two lock traps on SQLite that time-outs alone do not mend:
+Airflow 3.3 has two lock problems on SQLite that time-outs do not solve:
 
-- A backfill is created within a savepoint. pysqlite opens no transaction before one, so SQLite starts a
-  reading one, and refuses to let it write once another process has written: "database is locked", at once.
-- The API server writes its audit log on the event loop. While that waits for a lock held by another request
-  of the same server, the other cannot finish, as it needs the loop: both stand still for the whole time-out.
+- A backfill is created within a savepoint. pysqlite opens no transaction before one, so SQLite starts a reading one,
+  and refuses to let it write after another process has written: "database is locked", at once.
+- The API server writes its audit log on the event loop. While that waits for a lock held by another request of the same
+  server, the other request needs the loop to finish: both hang for the whole time-out.
 """
 
 from __future__ import annotations

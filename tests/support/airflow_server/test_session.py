@@ -9,7 +9,7 @@ import time
 
 from tests.support.airflow_server import session
 
-# A session's leader whose child moves to a process group of its own, as Airflow's tasks do.
+# A session's leader. Its child moves to a process group of its own, as Airflow's tasks do.
 FAMILY = "import os, subprocess, time; subprocess.Popen(['sleep', '600'], process_group=0); time.sleep(600)"
 TIMEOUT_S = 20
 

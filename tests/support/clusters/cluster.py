@@ -1,4 +1,4 @@
-"""What every stand-in has: jobs that are processes, and a way to fall silent about some of them."""
+"""The common part of every stand-in: jobs that are processes, and a way to give no answer about some of them."""
 
 from __future__ import annotations
 
@@ -61,11 +61,12 @@ class Job:
 
 @dataclass
 class Cluster(ABC):
-    """Jobs by id. It gives no answer about the jobs of some runs, which the last part of a word of their commands names.
+    """Jobs by id. It can give no answer about the jobs of some runs, which the last part of a word of their commands
+    names.
 
-    :ivar silent: those about whose jobs nothing is answered, and none is taken.
-    :ivar refused: those about whose jobs nobody may ask.
-    :ivar held: those whose jobs are started, and whose id is told only once they are let go.
+    :ivar silent: the runs whose jobs get no answer, and are not accepted.
+    :ivar refused: the runs whose jobs may not be asked about.
+    :ivar held: the runs whose jobs start, but whose ids are returned only after a release.
     """
 
     kind: ClassVar[str]
@@ -84,7 +85,7 @@ class Cluster(ABC):
         """The fields of the Airflow connection that leads here."""
 
     def environment(self) -> Mapping[str, str]:
-        """What Airflow's processes need besides."""
+        """Additional variables for Airflow's processes."""
         return {}
 
     @abstractmethod
@@ -112,10 +113,11 @@ class Cluster(ABC):
         return job
 
     def job(self, job_id: str) -> Job:
-        """
-        :raises Silent: it is silent about that run.
-        :raises Refused: nobody may ask about that run.
-        :raises Unknown: there is none of that id.
+        """Return the job.
+
+        :raises Silent: it gives no answer about that run.
+        :raises Refused: it refuses questions about that run.
+        :raises Unknown: there is no job with that id.
         """
         job = self.jobs.get(job_id)
         if job is None:

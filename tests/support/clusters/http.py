@@ -1,4 +1,4 @@
-"""A stand-in that speaks JSON over HTTP."""
+"""A stand-in with JSON over HTTP."""
 
 from __future__ import annotations
 

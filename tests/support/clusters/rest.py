@@ -1,4 +1,4 @@
-"""The calls of each cluster, as far as Airflow's operators, hooks and triggers make them."""
+"""The calls of each cluster that Airflow's operators, hooks and triggers make."""
 
 from __future__ import annotations
 

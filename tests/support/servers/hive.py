@@ -29,7 +29,7 @@ STATEMENT_S = 60.0
 
 @dataclass(frozen=True)
 class HiveClient:
-    """One Hive session of a JVM: its statements run in order, beside those of other sessions."""
+    """One Hive session of a JVM: its statements run in order, in parallel to those of other sessions."""
 
     hive: HiveSession
     name: str

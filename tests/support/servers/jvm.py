@@ -53,9 +53,9 @@ def java(
     path: str | None = None,
     home: Path | None = None,
 ) -> list[str]:
-    """The command that runs ``main``; it starts fast and stays small rather than running fast for long.
+    """The command that runs ``main``; it starts fast and stays small, at the cost of speed in long runs.
 
-    :param path: where its classes are beside our own; None for PySpark's jars.
+    :param path: the folder of its classes, in addition to the package's own; None for PySpark's jars.
     :param home: another JDK than the machine's.
     """
     return [

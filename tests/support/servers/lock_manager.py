@@ -58,7 +58,7 @@ class HiveLocks:
         return [tuple(json.loads(row)) for row in self._send({"list": None}).result(ANSWER_S)]
 
     def free(self, path: Sequence[str]) -> int:
-        """Free the locks on exactly that object, whoever's they are, as UNLOCK TABLE does; how many they were."""
+        """Free all locks on exactly that object, as UNLOCK TABLE does, and return their number."""
         return int(self._send({"free": list(path)}).result(ANSWER_S)[0])
 
     def unlock(self) -> float:

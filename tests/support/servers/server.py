@@ -34,8 +34,9 @@ _given: set[int] = set()
 
 
 def free_port() -> int:
-    """A TCP port of 127.0.0.1 that nobody listens on now, and that this process has given to no other server: three of an
-    ensemble ask for nine before any listens."""
+    """A free TCP port of 127.0.0.1 that this process has given to no other server. The three servers of an ensemble
+    need nine before the first one listens.
+    """
     for port in random.sample([port for port in PORTS if port not in _given], k=100):
         with socket.socket() as probe:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -79,7 +80,7 @@ class Server(ABC):
         """Whether the running process answers; asked until it does."""
 
     def environment(self) -> Mapping[str, str]:
-        """Variables to set beside this process's own."""
+        """Variables to set in addition to this process's own."""
         return {}
 
     @property
@@ -116,7 +117,7 @@ class Server(ABC):
             )
 
     def stdout(self) -> int | None:
-        """Where the process prints: None for the log."""
+        """The file for the process's output: None for the log."""
         return None
 
     def wait_ready(self, timeout_s: float = START_S) -> None:
@@ -157,7 +158,7 @@ class Server(ABC):
         self._process = None
 
     def suspend(self) -> None:
-        """SIGSTOP: it keeps its connections and answers nobody."""
+        """SIGSTOP: it keeps its connections and gives no answer."""
         self.process.send_signal(signal.SIGSTOP)
 
     def resume(self) -> None:
@@ -181,6 +182,6 @@ class Server(ABC):
     def _close_stdin(self) -> None:
         stdin = self.process.stdin
         if stdin is not None:
-            # What a dead Hive left unread in the pipe.
+            # The unread rest of a dead Hive in the pipe.
             with suppress(BrokenPipeError):
                 stdin.close()

@@ -50,7 +50,7 @@ class SparkMaster(Server):
 
 
 class SparkWorker(Server):
-    """Its worker. What it has started ends with it."""
+    """Its worker. Everything that it has started ends with it."""
 
     def __init__(self, workdir: Path, master: SparkMaster) -> None:
         super().__init__(workdir / "spark_worker")

@@ -1,6 +1,6 @@
 """YARN and HDFS: a ResourceManager, a NodeManager, a NameNode and a DataNode, each a process that can be killed.
 
-``make test-yarn`` fetches their classes from Maven's repository, of the release whose client is among PySpark's jars.
+``make test-yarn`` fetches their classes from Maven's repository. The release is that of the client in PySpark's jars.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ class ResourceManager(Daemon):
 
 
 class YarnCluster:
-    """All four, on 127.0.0.1; a context manager. What has been started in containers ends with it."""
+    """All four, on 127.0.0.1; a context manager. Everything that was started in containers ends with it."""
 
     def __init__(self, workdir: Path) -> None:
         home = workdir.resolve() / "yarn"

@@ -109,7 +109,7 @@ class ZooKeeperServer(Server):
 
 
 class SecuredZooKeeper(ZooKeeperServer):
-    """A server that wants to know everybody: at ``hosts`` it takes SASL and digest, at ``secure`` TLS with certificates.
+    """A server that requires logins: at ``hosts`` it takes SASL and digest, at ``secure`` TLS with certificates.
 
     :param logins: the users of SASL, and their passwords.
     """

@@ -1,4 +1,4 @@
-"""What Spark answers to the statements of its own suite: the files of results beside its statements."""
+"""Spark's answers to the statements of its own suite: the files of results next to its statements."""
 
 from __future__ import annotations
 

@@ -14,9 +14,9 @@ Locks = dict[LockObject, LockMode]
 
 @dataclass(frozen=True)
 class Case:
-    """A statement, what it locks, and ``no``, ``refused`` or a reason where real Hive differs.
+    """A statement, its locks, and ``no``, ``refused`` or a reason if real Hive differs.
 
-    :param later: the same of a release and those after it, pairs; ``same`` where it differs no more.
+    :param later: the same for a release and those after it, as pairs; ``same`` if it does not differ any more.
     """
 
     sql: str
@@ -34,13 +34,13 @@ class Case:
 
     @property
     def expected(self) -> Locks:
-        """What it locks, parents included."""
+        """The expected locks, parents included."""
         named = [] if self.locks == "nothing" else self.locks.split(") ")
         parsed = [(each[0], LockObject.parse(each[2:].removesuffix(")"))) for each in named]
         return by_object(*([target for mode, target in parsed if mode == wanted] for wanted in "SX"))
 
     def planned(self, catalog: object = None, locks: Follows = "stricter") -> Locks:
-        """What the plan locks, parents included."""
+        """The locks of the plan, parents included."""
         found = plan_statements(self.sql, catalog or Warehouse(), database=DATABASE, locks=locks)  # type: ignore[arg-type]
         return by_object(*found)
 
@@ -50,7 +50,7 @@ def by_object(reads: list[LockObject], writes: list[LockObject]) -> Locks:
 
 
 def less(ours: Locks, theirs: Locks) -> list[Lock]:
-    """Which of *theirs* are neither among *ours* nor covered by them: EXCLUSIVE covers all that lies below."""
+    """The locks of *theirs* that *ours* neither contains nor covers. EXCLUSIVE covers everything below its object."""
 
     def covered(target: LockObject, mode: LockMode) -> bool:
         held = [ours.get(each) for each in (target, *target.parents)]

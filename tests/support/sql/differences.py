@@ -1,4 +1,6 @@
-"""Where a plan differs from what real Hive locks, and why: all there is. Hive is 2.3.10, unless it says more."""
+"""All differences between a plan and the locks of real Hive, with the reasons. Hive is 2.3.10 unless a row names
+another.
+"""
 
 from __future__ import annotations
 

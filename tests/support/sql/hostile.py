@@ -1,4 +1,4 @@
-"""What somebody may type: statements with odd names and conditions, broken ones, and soup of tokens."""
+"""Hostile input: statements with odd names and conditions, broken ones, and random tokens."""
 
 from __future__ import annotations
 

@@ -36,7 +36,7 @@ _NO_ALIAS = set(
 
 
 class Reading:
-    """What the statements of a file so far have made.
+    """The objects that the statements of a file have created so far.
 
     :ivar views: by name, the tables that it reads; none for a temporary table.
     """
@@ -45,7 +45,7 @@ class Reading:
         self.views: dict[str, set[str]] = {}
 
     def differences(self, text: str, database: str, planner: Planner) -> Iterator[tuple[str, str]]:
-        """What the plan lacks, or has without need."""
+        """The locks that the plan lacks, or has without need."""
         changed, named, read = self.named(text, database)
         written = {f"{target.database}.{target.table}" for target in planner.writes}
         seen = {f"{target.database}.{target.table}" for target in planner.looks if target.table}
@@ -152,7 +152,7 @@ def _in(parts: list[str], database: str) -> str:
 
 
 def _no_source(tokens: list[str], at: int) -> bool:
-    """Whether FROM stands in ``extract(day from x)`` or ``x IS DISTINCT FROM y``, or names what is changed."""
+    """Whether FROM is in ``extract(day from x)`` or ``x IS DISTINCT FROM y``, or names the changed table."""
     if tokens[at - 1].lower() in ("distinct", "delete") or tokens[0].lower() == "import":
         return True
     depth = 0
@@ -164,7 +164,7 @@ def _no_source(tokens: list[str], at: int) -> bool:
 
 
 def _listed(tokens: list[str], at: int) -> Iterator[tuple[int, list[str]]]:
-    """The names in ``a x, b y, …``, and where each stands."""
+    """The names in ``a x, b y, …``, and the position of each."""
     while at < len(tokens) and tokens[at].lower() not in ("lateral", "values", "select", "with", "from", "table"):
         name, end = _name(tokens, at)
         if tokens[at] == "(":
@@ -209,7 +209,7 @@ def _ctes(tokens: list[str]) -> Iterator[tuple[str, int, int]]:
 
 
 def _close(tokens: list[str], at: int) -> int:
-    """Where the parenthesis at *at* is closed."""
+    """The position where the parenthesis at *at* is closed."""
     depth = 0
     for end in range(at, len(tokens)):
         depth += (tokens[end] == "(") - (tokens[end] == ")")

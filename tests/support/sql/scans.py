@@ -20,6 +20,8 @@ from airflow_hivelock.locks.hive.catalog import Table
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from pyspark.sql import SparkSession
+
 READS_S = 240.0
 """How long Spark has for all the texts of one call."""
 
@@ -93,6 +95,25 @@ def read_by_spark(texts: Sequence[str], home: Path) -> list[list[str] | str]:
     return found
 
 
+def make(spark: SparkSession, home: Path) -> None:
+    """Make the tables and views below *home*. Each partition has one file: Spark lists no partition that is empty."""
+    spark.sql("create database dw")
+    for name, columns in _COLUMNS.items():
+        by = ", ".join(f"{column} {kind}" for column, kind, _ in _LEVELS.get(name, ()))
+        below = ["/".join(each.split("/")[1:]) for each in _partitions(name)] or [""]
+        for each in below:
+            folder = home / name / each
+            folder.mkdir(parents=True)
+            (folder / "rows.json").write_text('{"id": 1, "amt": 2, "region": "EU", "name": "a", "k": 3}\n')
+        partitioned = f"partitioned by ({', '.join(each.split()[0] for each in by.split(', '))})" if by else ""
+        schema = ", ".join(filter(None, (columns, by)))
+        spark.sql(f"create table dw.{name} ({schema}) using json {partitioned} location '{home / name}'")
+        if by:
+            spark.sql(f"msck repair table dw.{name}")
+    for name, text in _VIEWS.items():
+        spark.sql(f"create view dw.{name} as {text}")
+
+
 class _Spark:
     def __init__(self, home: Path) -> None:
         from pyspark.sql import SparkSession
@@ -109,26 +130,8 @@ class _Spark:
             builder = builder.config(name, value)
         self.spark = builder.getOrCreate()
         self.spark.sparkContext.setLogLevel("OFF")
-        self._make(home / "tables")
+        make(self.spark, home / "tables")
         self.plain = self.spark.newSession()
-
-    def _make(self, home: Path) -> None:
-        """Each partition has one file: Spark lists no partition that is empty."""
-        self.spark.sql("create database dw")
-        for name, columns in _COLUMNS.items():
-            by = ", ".join(f"{column} {kind}" for column, kind, _ in _LEVELS.get(name, ()))
-            below = ["/".join(each.split("/")[1:]) for each in _partitions(name)] or [""]
-            for each in below:
-                folder = home / name / each
-                folder.mkdir(parents=True)
-                (folder / "rows.json").write_text('{"id": 1, "amt": 2, "region": "EU", "name": "a", "k": 3}\n')
-            partitioned = f"partitioned by ({', '.join(each.split()[0] for each in by.split(', '))})" if by else ""
-            schema = ", ".join(filter(None, (columns, by)))
-            self.spark.sql(f"create table dw.{name} ({schema}) using json {partitioned} location '{home / name}'")
-            if by:
-                self.spark.sql(f"msck repair table dw.{name}")
-        for name, text in _VIEWS.items():
-            self.spark.sql(f"create view dw.{name} as {text}")
 
     def read(self, text: str) -> list[str]:
         session = self.spark.newSession() if ";" in text else self.plain

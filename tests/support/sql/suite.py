@@ -1,8 +1,9 @@
 """Plans each statement of a folder of .q and .sql files: ``python -m tests.support.sql.suite FOLDER``.
 
-A file is a session: USE, SET, and what is temporary or a view hold for the statements after them. What is refused is
-printed by its reason, and where the plan differs from a second, independent reading: see :mod:`.reading`. Statements that
-Spark itself refuses are counted apart, if its results are in ``results/`` beside ``inputs/``: see :mod:`.answers`.
+A file is a session: USE, SET, views and temporary objects apply to the statements after them. A refused statement is
+printed with its reason. So is a plan that differs from a second, independent reading: see :mod:`.reading`. Statements
+that Spark itself refuses are counted separately, if its results are in ``results/`` next to ``inputs/``: see
+:mod:`.answers`.
 """
 
 from __future__ import annotations
@@ -18,9 +19,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from airflow_hivelock.locks import InvalidRequest
-from airflow_hivelock.locks.plan.cursor import statements
 from airflow_hivelock.locks.plan.planner import Planner
 from airflow_hivelock.locks.plan.session import SessionState
+from airflow_hivelock.locks.plan.sql import Sql
 from airflow_hivelock.locks.plan.statement import add
 from airflow_hivelock.locks.plan.tables import KnownTables
 from tests.support.sql.answers import ANALYZER, PARSER, Answers
@@ -36,7 +37,7 @@ _DELIMITED = re.compile(r"--QUERY-DELIMITER-START(.*?)--QUERY-DELIMITER-END", re
 _LEADING = re.compile(r"(?:--[^\n]*(?:\n|$)|/\*.*?\*/|\s)*", re.DOTALL)
 _PLACE = re.compile(r"line \d+, column \d+(?:, at (?P<there>.*?))?: ", re.DOTALL)
 NO_NAME = re.compile(
-    r"in a catalog of its own|are no names of|is not a (?:table|database) name|which ZooKeeper cannot|which name this gives|ends like a lock"
+    r"in a catalog of its own|are not names of|is not a (?:table|database) name|which ZooKeeper cannot|which name this gives|ends like a lock"
 )
 """Refusals of what no lock can have as a name."""
 
@@ -138,7 +139,7 @@ class Run:
     def _plan(self, text: str, planner: Planner) -> BaseException | None:
         signal.setitimer(signal.ITIMER_REAL, MOST_S)
         try:
-            for statement in statements(text):
+            for statement in Sql(text).statements:
                 add(statement, planner)
         except Exception as error:  # noqa: BLE001 - a crash is what is looked for
             return error

@@ -1,4 +1,4 @@
-"""Runs of DAGs whose job goes on in a cluster until its gate, a file named for the run, is opened."""
+"""Runs of DAGs whose job runs in a cluster until its gate opens. The gate is a file with the name of the run."""
 
 from __future__ import annotations
 

@@ -41,7 +41,7 @@ def chain_two_jobs(play: Play) -> None:
     play.writing(2)
 
 
-@_row("the job's process killed; what it started writes on", "unlock task")
+@_row("the job's process killed; its work still writes", "unlock task")
 def chain_killed(play: Play) -> None:
     run = _started(play)
     run.kill()
@@ -93,7 +93,7 @@ def chain_cleared(play: Play) -> None:
     play.writing(2)
 
 
-@_row("the job cleared when all is over: lock and unlock run again", "unlock task")
+@_row("the job cleared after the end: lock and unlock run again", "unlock task")
 def chain_cleared_late(play: Play) -> None:
     run = _started(play)
     run.open(0, "job", 1)
@@ -118,7 +118,7 @@ def chain_lock_cleared(play: Play) -> None:
     assert running(play.lives()[0].pid)
 
 
-@_row("the unlock task killed while it waits for what a killed job started", KEEPER)
+@_row("the unlock task killed while it waits for the work of a killed job", KEEPER)
 def chain_unlock_killed(play: Play) -> None:
     run = _started(play)
     run.kill()
@@ -185,7 +185,7 @@ def plain_run_marked_failed(play: Play) -> None:
     _ends(play)
 
 
-@_row("a plain operator's process killed; what it started writes on", "unlock task")
+@_row("a plain operator's process killed; its work still writes", "unlock task")
 def plain_orphan(play: Play) -> None:
     run = _started(play, "chain_plain")
     run.kill()

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from airflow_hivelock.locks import StoreUnavailable
 from airflow_hivelock.locks.backends.zookeeper import ZooKeeperBackend
 from airflow_hivelock.locks.model import owner_key
-from tests.system.deaths.aside import before_it_asks
+from tests.system.deaths.invited import before_it_asks
 from tests.system.deaths.play import DAY, LATER_DAY, NEXT_DAY, WAIT_S
 from tests.system.deaths.row import KEEPER, Row, row
 from tests.system.deaths.working import _ends
@@ -53,7 +53,7 @@ def _in_turn(play: Play, first: Run, before: int = 1) -> None:
     play.writing(before + 1)
 
 
-@_row("triggerer killed; one task waits, one is deferred over its work", "task")
+@_row("triggerer killed; one task waits, one is deferred during its work", "task")
 def triggerer_killed(play: Play) -> None:
     first, _ = _two(play, "elsewhere")
     first.reach("deferred")
@@ -62,17 +62,37 @@ def triggerer_killed(play: Play) -> None:
     _in_turn(play, first)
 
 
-@_row("triggerer killed; a task has stepped aside, and its worker has not asked yet", "task")
-def triggerer_killed_beside_one_aside(play: Play) -> None:
+@_row("triggerer killed; a task is invited, and its worker has not asked yet", "task")
+def triggerer_killed_beside_one_invited(play: Play) -> None:
     run = before_it_asks(play)
     play.stage.af.process("triggerer").kill()
     play.stage.af.process("triggerer").restart()
-    assert play.aside() == [run.owner()]
+    assert play.invited() == [run.owner()]
     run.let_ask()
     play.writing()
 
 
-@_row("two triggerers stand still in turn while tasks wait; Airflow gives theirs to the second, and back", "task")
+@_row("the triggerer that has invited a task is killed; a second one takes over the waiters behind it", "task")
+def another_triggerer_beside_one_invited(play: Play) -> None:
+    run = before_it_asks(play)
+    behind = play.start("own")
+    play.await_waiters()
+    play.stage.af.process("triggerer").kill()
+    assert play.invited() == [run.owner()]
+    run.let_ask()
+    play.writing()
+    assert play.owners() == [run.owner()]
+    second = play.stage.af.start("triggerer", "second triggerer")
+    try:
+        run.open()
+        behind.open()
+        behind.reach("success")
+    finally:
+        play.stage.af.process("triggerer").restart()
+        second.stop()
+
+
+@_row("two triggerers hang in turn while tasks wait; Airflow gives the triggers to the second one, and back", "task")
 def triggerers_stall(play: Play) -> None:
     rival = play.hold()
     for _ in range(WAITERS):
@@ -100,7 +120,7 @@ def triggerers_stall(play: Play) -> None:
 
 
 def _triggerers(play: Play) -> set[int | None]:
-    """Those to which Airflow has given what waits."""
+    """The triggerers that Airflow has given the waiting tasks to."""
     tasks = [play.stage.af.task(run.dag_id, run.run_id, "job") for run in play.runs]
     return play.stage.af.triggerers([task.trigger_id for task in tasks if task.trigger_id])
 
@@ -113,15 +133,15 @@ def _acting(play: Play) -> set[str]:
     return {record.process for record in records if record}
 
 
-# Who is granted a lock while no task can be started fails at once, and leaves it to the force release.
-@_row("API server killed; what Airflow has not heard of for too long it ends", KEEPER, "task", "trigger")
+# A task with a grant that Airflow cannot start fails at once, and leaves its lease to the force release.
+@_row("API server killed; Airflow ends the tasks without a heartbeat", KEEPER, "task", "trigger")
 def api_server_killed(play: Play) -> None:
     _two(play)
     play.stage.af.process("api-server").kill()
     play.stage.af.process("api-server").restart()
 
 
-@_row("scheduler, its workers and their tasks killed; what they started writes on", "task")
+@_row("scheduler, its workers and their tasks killed; their work still writes", "task")
 def machine_killed(play: Play) -> None:
     first, _ = _two(play)
     play.stage.af.process("scheduler").kill()
@@ -149,6 +169,90 @@ def zookeeper_away(play: Play) -> None:
     _in_turn(play, first)
 
 
+@_row("a task is invited; ZooKeeper is away when its worker asks", "task")
+def zookeeper_away_as_one_invited_asks(play: Play) -> None:
+    run = before_it_asks(play)
+    with _no_zookeeper(play):
+        run.let_ask()
+    play.writing()
+
+
+@_row("a task is invited; ZooKeeper is away when its worker is killed: the next task gets the locks", "task")
+def zookeeper_away_as_one_invited_is_killed(play: Play) -> None:
+    run = before_it_asks(play)
+    with _no_zookeeper(play):
+        run.kill()
+        run.await_end()
+    play.start("own")
+    play.writing()
+
+
+@_row("a task is invited; ZooKeeper is away when the triggerer is killed", "task")
+def zookeeper_away_as_the_triggerer_of_one_invited_is_killed(play: Play) -> None:
+    run = before_it_asks(play)
+    with _no_zookeeper(play):
+        play.stage.af.process("triggerer").kill()
+        play.stage.af.process("triggerer").restart()
+    run.let_ask()
+    play.writing()
+
+
+@_row("a task is invited; ZooKeeper is away when it is marked failed: the next task gets the locks", "task")
+def zookeeper_away_as_one_invited_is_marked_failed(play: Play) -> None:
+    run = before_it_asks(play)
+    with _no_zookeeper(play):
+        run.mark("failed")
+        run.await_end()
+    play.start("own")
+    play.writing()
+
+
+@_row("a task is invited; ZooKeeper is away when its run is deleted: the next task gets the locks", "task")
+def zookeeper_away_as_one_invited_is_deleted(play: Play) -> None:
+    run = before_it_asks(play)
+    with _no_zookeeper(play):
+        run.delete()
+    play.start("own")
+    play.writing()
+
+
+@_row("a task is invited; ZooKeeper is away when it is cleared", "task")
+def zookeeper_away_as_one_invited_is_cleared(play: Play) -> None:
+    run = before_it_asks(play, "own_held_up_again")
+    with _no_zookeeper(play):
+        run.clear("job")
+    run.until(lambda: run.try_number() == 2, "try 2")
+    run.let_ask()
+    play.writing()
+    assert play.owners() == [run.owner()]
+
+
+@_row("a task is invited; ZooKeeper is away when the invitation ends and its worker asks; another task waits", "task")
+def zookeeper_away_as_an_invitation_ends(play: Play) -> None:
+    first = before_it_asks(play)
+    second = play.start("own")
+    play.await_waiters()
+    with _no_zookeeper(play):
+        first.let_ask()
+    play.writing()
+    for run in (first, second):
+        run.open()
+    for run in (first, second):
+        run.reach("success")
+
+
+@contextmanager
+def _no_zookeeper(play: Play) -> Iterator[None]:
+    """Longer than a session lasts, and than an invitation has left."""
+    (zookeeper,) = play.stage.servers
+    zookeeper.kill()
+    try:
+        yield
+        time.sleep(OUTAGE_S)
+    finally:
+        zookeeper.start()
+
+
 @_row("marked failed while ZooKeeper is away", KEEPER, "task")
 def marked_failed_without_zookeeper(play: Play) -> None:
     run = play.at_work("own")
@@ -171,7 +275,7 @@ def success_without_zookeeper(play: Play) -> None:
 
 
 @_row(
-    "the work of five tasks ends while ZooKeeper is away for 75 s; what a sixth has left writes on",
+    "the work of five tasks ends while ZooKeeper is away for 75 s; the work of a sixth, killed task still writes",
     KEEPER,
     "unlock task",
 )
@@ -194,7 +298,11 @@ def scheduler_killed(play: Play) -> None:
     first.open()
 
 
-@_row("Airflow's database hangs; one works, one waits, of one that is deferred the keeper renews", KEEPER, "task")
+@_row(
+    "Airflow's database hangs; one task works, one waits, and the keeper renews the lease of a deferred one",
+    KEEPER,
+    "task",
+)
 def database_hangs(play: Play) -> None:
     first, _ = _two(play)
     kept = play.start("elsewhere_kept")
@@ -207,7 +315,7 @@ def database_hangs(play: Play) -> None:
         _in_turn(play, first)
 
 
-@_row("Airflow's database killed, and started later, as is all of Airflow that has ended of it", KEEPER, "task")
+@_row("Airflow's database killed, and started later with the parts of Airflow that have ended", KEEPER, "task")
 def database_killed(play: Play) -> None:
     first, _ = _two(play)
     database = play.stage.af.postgres

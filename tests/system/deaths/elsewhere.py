@@ -22,12 +22,12 @@ def _deferred(play: Play, dag_id: str = "elsewhere") -> Run:
     return run
 
 
-@_row("deferred over its work: that ends well", "task")
+@_row("deferred during its work: the work ends well", "task")
 def elsewhere_success(play: Play) -> None:
     _deferred(play)
 
 
-@_row("deferred over its work: cleared; the next try does not start, for nobody knows whether that has ended", FORCE)
+@_row("deferred during its work: cleared; the next try does not start, because the state of the work is unknown", FORCE)
 def elsewhere_cleared(play: Play) -> None:
     run = _deferred(play)
     run.clear("job")
@@ -35,28 +35,28 @@ def elsewhere_cleared(play: Play) -> None:
     _goes_by_name(play, run)
 
 
-@_row("deferred over its work: marked failed", FORCE)
+@_row("deferred during its work: marked failed", FORCE)
 def elsewhere_marked_failed(play: Play) -> None:
     run = _deferred(play)
     run.mark("failed")
     _goes_by_name(play, run)
 
 
-@_row("deferred over its work: its run marked failed and deleted", FORCE)
+@_row("deferred during its work: its run marked failed and deleted", FORCE)
 def elsewhere_run_deleted(play: Play) -> None:
     run = _deferred(play)
     run.delete()
     _goes_by_name(play, run)
 
 
-@_row("deferred over its work: dagrun_timeout", FORCE)
+@_row("deferred during its work: dagrun_timeout", FORCE)
 def elsewhere_run_timed_out(play: Play) -> None:
     run = _deferred(play, "elsewhere_run_timed")
     run.await_end()
     _goes_by_name(play, run)
 
 
-@_row("deferred over its work: defer(timeout=…)", FORCE)
+@_row("deferred during its work: defer(timeout=…)", FORCE)
 def elsewhere_timed_out(play: Play) -> None:
     run = _deferred(play, "elsewhere_timed")
     run.await_end()
@@ -64,7 +64,7 @@ def elsewhere_timed_out(play: Play) -> None:
     _goes_by_name(play, run)
 
 
-@_row("deferred over its work: its trigger fails, with release_locks in callbacks", FORCE)
+@_row("deferred during its work: its trigger fails, with release_locks in callbacks", FORCE)
 def elsewhere_trigger_failed(play: Play) -> None:
     run = _deferred(play, "elsewhere_called")
     (play.stage.gates / f"{run.run_id}.fails").touch()
@@ -74,7 +74,7 @@ def elsewhere_trigger_failed(play: Play) -> None:
 
 
 def _goes_by_name(play: Play, run: Run) -> None:
-    """Nobody can tell what became of what the task had started elsewhere, until a person does."""
+    """The state of what the task had started elsewhere is unknown until a user reports it."""
     play.force_release()
     assert play.owners() == [run.owner()], "freed, and nobody knew"
     run.open()

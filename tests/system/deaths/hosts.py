@@ -1,4 +1,4 @@
-"""Events that take a worker's host along: its tasks have a host name of their own, in which nobody else can ask."""
+"""Events that end a worker's host: its tasks have a host name of their own, on which no other process can check."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ ROWS: list[Row] = []
 _row = partial(row, ROWS)
 
 
-@_row("worker's host gone with all that ran there, which somebody says once", KEEPER)
+@_row("worker's host gone with its processes; a user declares it gone", KEEPER)
 def host_declared_gone(play: Play) -> None:
     run = _dies_with_its_host(play)
     manager = play.stage.manager
@@ -28,7 +28,7 @@ def host_declared_gone(play: Play) -> None:
     play.until(lambda: not play.owners(), "the keeper to free it")
 
 
-@_row("worker's host gone with all that ran there, and nobody says so", FORCE)
+@_row("worker's host gone with its processes; no user declares it gone", FORCE)
 def host_gone(play: Play) -> None:
     _dies_with_its_host(play)
     play.start("named").await_end()

@@ -132,7 +132,7 @@ class Run:
 
 @dataclass
 class Play:
-    """What a row acts with: a table that nobody else uses."""
+    """The tools of a row: a table that no other row uses."""
 
     stage: Stage
     name: str
@@ -151,7 +151,7 @@ class Play:
         return self.runs[-1]
 
     def at_work(self, dag_id: str) -> Run:
-        """A new run, whose work writes under its lock."""
+        """A new run, which writes under its lock."""
         run = self.start(dag_id)
         self.writing()
         return run
@@ -181,7 +181,7 @@ class Play:
         return [holder.owner for holder in self.stage.manager.show(f"{self.table}/{day}")]
 
     def hold(self, day: str = DAY) -> Lease:
-        """A lease of somebody else's, for the row's runs to wait behind."""
+        """A lease of another owner, for the row's runs to wait for."""
         lease = self.stage.manager.acquire(owner=f"rival {self.name} {day}", writes=[f"{self.table}/{day}"])
         self.rivals.append(lease)
         return lease
@@ -190,8 +190,8 @@ class Play:
         """Whose turn has not come."""
         return [one.owner for one in self._waiters() if one.waits_for is not WaitsFor.SLOT]
 
-    def aside(self) -> list[str]:
-        """Who could have had the lock, and has stepped aside."""
+    def invited(self) -> list[str]:
+        """Whose turn has come, and who waits for a worker slot."""
         return [one.owner for one in self._waiters() if one.waits_for is WaitsFor.SLOT]
 
     def _waiters(self) -> Sequence[Waiter]:

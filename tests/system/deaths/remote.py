@@ -1,4 +1,4 @@
-"""A deferrable operator whose work it knows by an id alone, as what runs in a cluster is; importable by the triggerer."""
+"""A deferrable operator that knows its work only by an id, as for work in a cluster; the triggerer can import it."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from tests.system.deaths.verdict import Verdict
 
 HEAD = """\
-| event | held while anybody wrote | freed after the last write, s | by |
+| event | held during every write | freed after the last write, s | by |
 | --- | --- | --- | --- |
 """
 

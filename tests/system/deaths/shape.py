@@ -1,4 +1,4 @@
-"""What the DAGs of the rows have in common."""
+"""The common parts of the rows' DAGs."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def names(day: str = DAY) -> dict[str, Any]:
 
 
 def words(day: str = DAY) -> list[str]:
-    """What runs a writer of the partition."""
+    """The command that runs a writer of the partition."""
     gates = "{{ var.value.gates }}/{{ run_id }}"
     beats = f"{{{{ var.value.gates }}}}/{{{{ params.table }}}}@{day}.beats"
     return [

@@ -31,7 +31,7 @@ AT_ONCE = 4
 
 CONFIG: Config = {
     ("core", "parallelism"): "16",
-    # A task whose child holds its output open is taken for alive so long after it died.
+    # For that time Airflow takes a dead task for alive if its child keeps its output open.
     ("workers", "socket_cleanup_timeout"): "2",
     # Airflow's defaults are minutes.
     ("scheduler", "task_instance_heartbeat_timeout"): "30",
@@ -54,10 +54,10 @@ def staged(
 ) -> Iterator[Stage]:
     """An Airflow in *directory* with the DAGs of the rows and the example that force-releases.
 
-    :param store: where the locks are.
+    :param store: the lock store.
     :param celery: the URL of a broker for CeleryExecutor; None for LocalExecutor.
-    :param clusters: what runs jobs elsewhere; each has its provider's default connection.
-    :param unpaused: a pattern of the names of the DAGs that somebody unpauses.
+    :param clusters: the stand-ins for clusters. Each has its provider's default connection.
+    :param unpaused: a pattern of the names of the DAGs to unpause.
     """
     dags = shutil.copytree(dags_of, directory / "dags")
     shutil.copy(REPOSITORY / "dags_examples" / "force_release_stale_locks.py", dags)

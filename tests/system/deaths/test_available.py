@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.airflow, pytest.mark.timeout(1800)]
 
 RUNS = 6
-"""On each of two tables. Chains, whose order is the queue's: a task that steps aside is passed by others."""
+"""On each of two tables. Chains, because their order is the queue's: an invited task is passed once its invitation is over."""
 
 
 @pytest.fixture(params=["LocalExecutor", "CeleryExecutor"])

@@ -1,6 +1,6 @@
-"""Nobody waits, nobody looks, and the triggerer is a new one: what a task could not free is freed all the same.
+"""Leases that a task could not free are freed without any waiter and any user, by a new triggerer.
 
-The keeper is that of ``dags_examples/force_release_stale_locks.py``, which nobody has unpaused.
+The keeper is that of ``dags_examples/force_release_stale_locks.py``, which is paused.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ OUTAGE_S = 180.0
 
 CONFIG = {
     ("core", "parallelism"): "24",
-    # A task whose child holds its output open is taken for alive so long after it died.
+    # For that time Airflow takes a dead task for alive if its child keeps its output open.
     ("workers", "socket_cleanup_timeout"): "2",
 }
 """Airflow's own patience otherwise: twenty tasks at once are slow to give signs of life."""

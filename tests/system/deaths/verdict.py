@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Held:
-    """A lock, from its node's creation to its deletion; *to_ms* is None for one that still stands."""
+    """A lock, from its node's creation to its deletion; *to_ms* is None while it is held."""
 
     owner: str
     from_ms: int
@@ -38,9 +38,9 @@ class Held:
 class Verdict:
     """A line of the table.
 
-    :param wrong: each moment at which a promise was broken; empty where all are kept.
-    :param freed_after_s: from the last writer's end to the end of the last lock; None where nobody wrote.
-    :param freed_by: who ended each lease, in order.
+    :param wrong: each moment at which a promise was broken; empty if all are kept.
+    :param freed_after_s: from the last writer's end to the end of the last lock; None if there was no writer.
+    :param freed_by: the part that ended each lease, in order.
     """
 
     wrong: tuple[str, ...]
@@ -94,7 +94,7 @@ def locks_on(name: str, log: Sequence[Transaction], layout: Layout) -> list[Held
 
 
 def _gives_back(record: str, transaction: Transaction) -> bool:
-    """Whether the request of that *record* goes on without its grant, as one that waits or has stepped aside."""
+    """Whether the request of that *record* goes on without its grant, as one that waits or is away."""
     states = [json.loads(write.data)["state"] for write in transaction.writes if write.path == record and write.data]
     return any(state not in {*HOLDING, "tombstone"} for state in states)
 
@@ -115,7 +115,7 @@ def _logged(lease_id: str, owner: str, home: Path) -> str | None:
         for line in path.read_text(errors="replace").splitlines():
             if f"Released lease {lease_id}" in line:
                 return _who(path, line)
-            if "gave up its place" in line and f"run_id={run_id}/task_id={task_id}/" in str(path):
+            if "so its request has left the queue" in line and f"run_id={run_id}/task_id={task_id}/" in str(path):
                 return "trigger"
     return None
 

@@ -45,7 +45,7 @@ def waiting_lock_marked_failed(play: Play) -> None:
     play.await_waiters(0)
 
 
-@_row("waiting: cleared; the next try waits on, and both work in turn", "task")
+@_row("waiting: cleared; the next try continues to wait, and both work in turn", "task")
 def waiter_cleared(play: Play) -> None:
     run = _waiting(play)
     second = play.start("own")
@@ -56,7 +56,7 @@ def waiter_cleared(play: Play) -> None:
     play.until(lambda: len(play.lives()) == 2, "the other to write")
 
 
-@_row("waiting: a lock task cleared; the next try takes its place, before one that came later", "unlock task")
+@_row("waiting: a lock task cleared; the next try keeps its queue position", "unlock task")
 def waiting_lock_cleared(play: Play) -> None:
     run = _waiting(play, "chained")
     second = play.start("chained")
@@ -104,7 +104,7 @@ def waiter_late(play: Play) -> None:
     play.await_waiters(0)
 
 
-@_row("waiting, begun on a worker: marked failed", NOBODY)
+@_row("waiting, started on a worker: marked failed", NOBODY)
 def waiter_deferred_marked_failed(play: Play) -> None:
     run = _waiting(play, "own_defer")
     run.reach("deferred")
@@ -119,7 +119,7 @@ def waiter_in_slot_marked_failed(play: Play) -> None:
     play.await_waiters(0)
 
 
-@_row("waiting in its slot: killed; its place keeps nobody out", "task")
+@_row("waiting in its slot: killed; its queue position blocks no request", "task")
 def waiter_in_slot_killed(play: Play) -> None:
     run = _waiting(play, "own_poke")
     run.kill()
@@ -129,7 +129,7 @@ def waiter_in_slot_killed(play: Play) -> None:
     play.writing()
 
 
-@_row("its turn comes as it is marked failed", "task")
+@_row("marked failed at its turn", "task")
 def granted_marked_failed(play: Play) -> None:
     run = _waiting(play)
     run.mark("failed")
@@ -137,7 +137,7 @@ def granted_marked_failed(play: Play) -> None:
     play.await_waiters(0)
 
 
-@_row("a lock task granted as it is marked failed", "trigger", "unlock task")
+@_row("a lock task marked failed at its grant", "trigger", "unlock task")
 def granted_lock_marked_failed(play: Play) -> None:
     run = _waiting(play, "chained")
     run.mark("failed", "lock")

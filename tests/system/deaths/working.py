@@ -36,7 +36,7 @@ def skip(play: Play) -> None:
     run.reach("skipped")
 
 
-@_row("the work fails, and so does its retry", "task")
+@_row("the work fails, and its retry fails too", "task")
 def retries_exhausted(play: Play) -> None:
     run = play.at_work("own_again")
     run.open(1)
@@ -44,14 +44,14 @@ def retries_exhausted(play: Play) -> None:
     assert len(play.lives()) == 2
 
 
-@_row("task process killed; what it started writes on", KEEPER)
+@_row("task process killed; its work still writes", KEEPER)
 def killed(play: Play) -> None:
     run = play.at_work("own")
     run.kill()
     _is_kept_for_the_orphan(play)
 
 
-@_row("task process killed, with release_locks in callbacks; what it started writes on", KEEPER)
+@_row("task process killed, with release_locks in callbacks; its work still writes", KEEPER)
 def killed_called(play: Play) -> None:
     run = play.at_work("own_called")
     run.kill()
@@ -106,7 +106,7 @@ def supervisor_killed_again(play: Play) -> None:
     play.writing(2)
 
 
-@_row("supervisor killed; the task goes on, and nobody logs what it says", "unlogged")
+@_row("supervisor killed; the task continues, without a log", "unlogged")
 def supervisor_alone_killed(play: Play) -> None:
     run = play.at_work("own")
     run.kill(task=False, supervisor=True)

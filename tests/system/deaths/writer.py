@@ -1,7 +1,8 @@
-"""What runs under a lock: it notes again and again that it lives, until a gate opens, and ends with the status that is written there.
+"""The work under a lock: it writes a note regularly until a gate opens, and ends with the status that the gate
+contains.
 
-A script, run without site-packages: cheap to start, and it knows nothing of Airflow or of locks. A line is a beat: its
-process id, and the time in ns.
+A script, run without site-packages: it starts fast, and knows neither Airflow nor locks. A line is a note: its process
+id, and the time in ns.
 """
 
 from __future__ import annotations

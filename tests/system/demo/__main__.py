@@ -126,7 +126,7 @@ class Demo:
         )
         for waiter in self.locks.waiters():
             say(
-                f"waiting for a {waiter.waits_for.value}: {waiter.owner}, place {waiter.place}"
+                f"waiting for a {waiter.waits_for.value}: {waiter.owner}, position {waiter.position}"
                 + "".join(f"; {blocker}" for blocker in waiter.blocked_by[:1])
             )
         self.hive.run(f"unlock table dw.flights partition (dt='{HIVES_DAY}')")
@@ -170,7 +170,7 @@ class Demo:
         ranged = [date.fromisoformat(RANGE["first"]) + timedelta(days=day) for day in range(3)]
         written = {str(day) for day in (*days, *ranged, CRASH_DAY)}
         found = self.written_partitions()
-        # A task that steps aside until it has its slot asks anew with it: its wait began before.
+        # A task with an ended invitation asks again: its wait began before that.
         ours = [
             replace(tenure, asked=min(tenure.asked, observer.asked.get(tenure.owner, tenure.asked)))
             for tenure in self.locks.history("dw")

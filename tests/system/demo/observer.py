@@ -29,7 +29,7 @@ class Observer:
     """Samples until its ``with`` block is left.
 
     :ivar waited_in_slot: how often it has seen each task that only waits, by DAG, run and task, in a worker's slot.
-    :ivar asked: by owner, since when it waits: for its locks at first, and then for its slot, holding nothing.
+    :ivar asked: by owner, since when it waits: for its locks, and then for a worker slot.
     """
 
     airflow: AirflowServer
@@ -51,7 +51,7 @@ class Observer:
         self._thread.join()
 
     def states(self, dag_id: str, task_id: str) -> Counter[str]:
-        """How many instances of the task are in which state."""
+        """The number of instances of the task in each state."""
         return Counter(str(task.state) for task in self.airflow.task_instances(dag_id, task_id=task_id))
 
     def unrelated(self, since: datetime, until: datetime) -> list[tuple[str, float]]:

@@ -1,4 +1,4 @@
-"""What the demo leaves behind: who waited and who held, as a picture and as a page that needs no other file."""
+"""The results of the demo: waiters and holders, as a picture and as a page in one file."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ class Row:
 
 
 def rows(tenures: Sequence[Tenure], done: Jobs, forced: Collection[str] = ()) -> list[Row]:
-    """*tenures* in the order in which they were asked for; one that stands still is drawn up to the last moment.
+    """*tenures* in the order of their requests; one that is still held is drawn up to the last moment.
 
     :param done: the jobs that ran under them, by lease id.
     :param forced: the lease ids of those that ended by force.
@@ -160,7 +160,7 @@ def figure(drawn: Sequence[Row], said: str) -> Figure:
         for spine in side.spines.values():
             spine.set_visible(False)
     axes.set_ylim(len(drawn) - 0.4, -0.6)
-    axes.set_xlim(0, end_s * 1.4)  # room for what is told behind the last bar
+    axes.set_xlim(0, end_s * 1.4)  # room for the text after the last bar
     step_s = next((step for step in TICKS_S if end_s / step <= 12), TICKS_S[-1])
     axes.xaxis.set_major_locator(MultipleLocator(step_s))
     axes.xaxis.set_major_formatter(FuncFormatter(lambda at, _: f"{int(at) // 60}:{int(at) % 60:02}"))

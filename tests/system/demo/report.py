@@ -1,4 +1,4 @@
-"""What the demo prints at its end: who held what, who waited for it, and for how long."""
+"""The demo's report at its end: the holders, their waiters, and the times."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def timeline(tenures: Sequence[Tenure], done: Jobs) -> Table:
 
 
 def holds(all_of_them: Holds) -> str:
-    """How long locks stood beside the work that they were for."""
+    """How long locks were held, compared with their work."""
     return (
         f"locks held ÷ worked: {all_of_them.ratio:.2f} ({all_of_them.held_s:.0f} s ÷ {all_of_them.worked_s:.0f} s); "
         f"longest held while nothing worked: {all_of_them.idle_s:.1f} s, by {task(all_of_them.idle)}"
@@ -68,7 +68,7 @@ def holds(all_of_them: Holds) -> str:
 
 
 def partitions(found: Mapping[str, Delays], expected: Mapping[str, Delays]) -> Table:
-    """Each written partition beside what the CSV says."""
+    """Each written partition, compared with the CSV."""
     table = Table(title="dw.delays beside the CSV", title_justify="left")
     for column in ("dt", "flights", "departed", "delay minutes (departure, arrival)", ""):
         table.add_column(column)
@@ -100,6 +100,6 @@ def task(owner: str) -> str:
 
 
 def written(tenure: Tenure) -> str:
-    """What it held EXCLUSIVE, in short."""
+    """Its EXCLUSIVE locks, in short."""
     first, *more = [str(lock.object) for lock in tenure.locks if lock.mode is LockMode.EXCLUSIVE]
     return f"{first} … ({1 + len(more)})" if more else first

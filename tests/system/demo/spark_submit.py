@@ -27,7 +27,7 @@ def main(notes: Path, command: list[str]) -> int:
 
 
 def _note(notes: Path, what: str, lease: str) -> None:
-    """Append a line: what, whose lease, and the time in seconds since 1970."""
+    """Append a line: the event, the lease, and the time in seconds since 1970."""
     with notes.open("a") as lines:
         lines.write(f"{what} {lease} {time.time():.3f}\n")
 

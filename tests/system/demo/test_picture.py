@@ -35,7 +35,7 @@ def at(seconds: float) -> datetime:
 
 
 def tenures() -> list[Tenure]:
-    """What a run recorded: five leases, and the lock of Hive's own session."""
+    """The records of a run: five leases, and the lock of Hive's own session."""
     found = [
         Tenure(
             f"lease-{number}",

@@ -1,4 +1,4 @@
-"""What the jobs must have computed, straight from the CSV, without Spark."""
+"""The expected results of the jobs, straight from the CSV, without Spark."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ def jobs(notes: Iterable[str]) -> Jobs:
 
 
 def worked(tenure: Tenure, done: Jobs, last: datetime) -> list[Stretch]:
-    """When something worked under the lease of *tenure*, in order; of one that still stands up to *last*."""
+    """The times of work under the lease of *tenure*, in order; for a lease that is still held, up to *last*."""
     end = tenure.ended or last
     return [
         (max(begun, tenure.granted), min(ended or end, end))
@@ -44,11 +44,11 @@ def worked(tenure: Tenure, done: Jobs, last: datetime) -> list[Stretch]:
 
 @dataclass(frozen=True)
 class Holds:
-    """How long the leases of a run were held, beside the work that they were for; in seconds, of all leases under
-    which a job ran and that have ended by themselves.
+    """How long the leases of a run were held, compared with their work; in seconds, for all leases with a job that have
+    ended without force.
 
-    :param idle_s: the longest time for which one of them was held while nothing worked.
-    :param idle: whose that was.
+    :param idle_s: the longest time for which one of them was held without work.
+    :param idle: the owner of that lease.
     """
 
     held_s: float

@@ -1,5 +1,5 @@
-"""What a network, a disk and a clock can do to the lock stores, and what must hold afterwards: docs/faults.md.
+"""Faults of networks, disks and clocks under the lock stores, and what must hold after them: docs/faults.md.
 
-``make test-faults`` runs all; without ``FAULTS=1`` only what takes seconds. Kills of processes and servers are
-tests/system/histories' and tests/system/deaths'.
+``make test-faults`` runs all; without ``FAULTS=1`` only those that take seconds. Kills of processes and servers are in
+tests/system/histories and tests/system/deaths.
 """

@@ -1,4 +1,4 @@
-"""What passes between a client and its server, cut into messages, so that one of them can be told from the next."""
+"""The data between a client and its server, cut into messages, so that a test can select one."""
 
 from __future__ import annotations
 
@@ -17,9 +17,11 @@ class Frames(Protocol):
 
 
 class ZooKeeperFrames:
-    """A length, and a header that begins with the request's number; but for the first message, and pings and the like.
+    """A length, and a header that begins with the request's number, except in the first message, pings and similar
+    ones.
 
-    ``org.apache.zookeeper.proto.RequestHeader`` and ``ReplyHeader``. A four letter word has no length: it passes as it is.
+    ``org.apache.zookeeper.proto.RequestHeader`` and ``ReplyHeader``. A four letter word has no length: it passes
+    unchanged.
     """
 
     def __init__(self) -> None:
@@ -42,7 +44,7 @@ class ZooKeeperFrames:
 
 
 class PostgreSQLFrames:
-    """A letter and a length; but for the first message, which has no letter.
+    """A letter and a length, except in the first message, which has no letter.
 
     "Frontend/Backend Protocol", PostgreSQL's manual. A request ends with Sync or Query, its answer with ReadyForQuery.
     The messages of one request pass together, as they leave the client.

@@ -25,7 +25,7 @@ CHUNK_BYTES = 65_536
 
 
 class Moment(enum.StrEnum):
-    """Where a request's connection is cut."""
+    """The point at which a request's connection is cut."""
 
     BEFORE = "before the server has it"
     AFTER = "after the server has answered, before that is heard"
@@ -49,13 +49,14 @@ class Trap:
 class Proxy:
     """Listens on a port of its own; a context manager.
 
-    What the network is like may be changed at any time:
+    A test may change the network at any time:
 
-    :ivar latency_s: what each direction takes longer.
-    :ivar bytes_per_s: of each direction; None: as fast as it goes.
+    :ivar latency_s: the additional time of each direction.
+    :ivar bytes_per_s: of each direction; None: no limit.
     :ivar cut_every: after so many requests every connection is reset; None: never.
-    :ivar upstream: set while what clients send gets through; else it is kept back until then, as TCP does that sends again.
-    :ivar downstream: the same of what the server sends.
+    :ivar upstream: set while the clients' data passes; otherwise it is kept back until then, as TCP does, which sends
+        again.
+    :ivar downstream: the same for the server's data.
     """
 
     def __init__(self, port: int, frames: Callable[[], tuple[Frames, Frames]]) -> None:
@@ -111,7 +112,7 @@ class Proxy:
 
     @contextmanager
     def partition(self) -> Iterator[None]:
-        """Nothing gets through, and nobody is told."""
+        """No message passes, and no side is notified."""
         self.upstream.clear()
         self.downstream.clear()
         try:
@@ -243,7 +244,7 @@ class _Connection:
 
 
 def reset(end: socket.socket) -> None:
-    """Close it so that the peer is told of an error, whatever is under way."""
+    """Close it so that the peer gets an error, whatever is under way."""
     with suppress(OSError):
         end.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         end.shutdown(socket.SHUT_RD)  # wakes who reads

@@ -1,4 +1,4 @@
-"""A ZooKeeper whose data is gone, or as it was a while ago."""
+"""A ZooKeeper that has lost its data, or was restored to an earlier state."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ SESSION_S = 2
 
 @contextmanager
 def stopped(server: ZooKeeperServer) -> Iterator[Path]:
-    """Where its data lies, while it does not run."""
+    """The folder of its data, while it does not run."""
     server.kill()
     yield server.home / "data" / "version-2"
     server.start()
 
 
 def until_lost(call: Callable[[], object]) -> LockLost:
-    """What the holder is told, once its session has found its way back to the store."""
+    """The holder's error, after its session has reconnected to the store."""
     deadline = time.monotonic() + 120
     while True:
         try:
@@ -59,7 +59,7 @@ def test_a_store_that_was_emptied_tells_its_holders_so(tmp_path: Path, caplog: p
                 second = other.acquire(owner="second", writes=[DAY])
                 assert second.token < started.token, "nobody outside the store could know"
                 print(until_lost(lambda: manager.verify(started)))
-                assert "has gone back, from zxid" in caplog.text
+                assert "went back from zxid" in caplog.text
                 with pytest.raises(LockLost):
                     manager.check_token(lease.id, "job", started.token)
                 with pytest.raises(LockLost):
@@ -87,7 +87,7 @@ def test_a_store_that_was_restored_tells_who_was_granted_since_and_keeps_apart(
                 shutil.rmtree(data)
                 shutil.copytree(tmp_path / "backup", data)
             print(until_lost(lambda: manager.verify(late)))
-            assert "has gone back, from zxid" in caplog.text
+            assert "went back from zxid" in caplog.text
             assert {holder.owner for holder in manager.show()} == {"early"}, "as it was"
             assert not manager.release(late)
             (back,) = manager.leases()

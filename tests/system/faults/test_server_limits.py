@@ -1,4 +1,4 @@
-"""A ZooKeeper whose disk is full, whose packets are small, and whose clock jumps."""
+"""A ZooKeeper with a full disk, with small packets, and with a clock that jumps."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def test_a_full_disk_of_the_server_loses_nothing_that_was_granted(tmp_path: Path
                     near.acquire(owner="rival", writes=[DAY])
             for lease in (first, *granted):
                 assert again(partial(manager.release, lease))
-            # Where the refused one has got no further than a place in the queue, its session's next request ends that.
+            # If the refused request only has a queue position, its session's next request ends that.
             again(partial(manager.acquire, owner="next", writes=["dw.next"]))
             with connect(server.url) as near:
                 for lease in near.leases():  # what the refused one may have got, too

@@ -81,7 +81,7 @@ def outcome(call: Call, manager: LockManager, lease: Lease | None, owner: str) -
 
 
 def settle(call: Call, manager: LockManager, lease: Lease | None, owner: str) -> object:
-    """Ask again until it is answered, as everybody does."""
+    """Ask again until there is an answer, as every client does."""
     said: object = None
     for _ in range(20):
         said = outcome(call, manager, lease, owner)
@@ -91,14 +91,14 @@ def settle(call: Call, manager: LockManager, lease: Lease | None, owner: str) ->
 
 
 def whole(manager: LockManager, owner: str) -> None:
-    """It holds all that it asked for, or nothing."""
+    """It holds everything that it asked for, or nothing."""
     held = manager.show()
     assert len(held) in (0, LOCKS), held
     assert {holder.owner for holder in held} <= {owner}
 
 
 def leave(site: Site, owner: str, freed: bool) -> None:
-    """Who holds keeps others out until its release, which is once, and leaves nothing."""
+    """The holder keeps others out until its release, which happens once, and leaves nothing."""
     held = site.near.lease_of(owner)
     assert (held is None) == freed
     if held:

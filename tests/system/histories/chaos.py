@@ -9,10 +9,11 @@ import sys
 import threading
 import time
 from collections import Counter
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from airflow_hivelock.locks import LockManager, StoreUnavailable
+from airflow_hivelock.locks import LockManager, StoreUnavailable, WaitsFor
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -50,7 +51,7 @@ class Chaos:
         chance = random.Random(self.seed)
         running = [self._start(chance) for _ in range(self.workers)]
         try:
-            while not over() or (self.faults and not self.done.keys() - {"kill", "stop"}):
+            while not over() or (self.faults and not self.done.keys() - {"kill", "stop", "withdraw"}):
                 time.sleep(chance.uniform(0.4, 1.2))
                 self._harm(running, chance, manager)
             for timer in self._stopped:
@@ -67,7 +68,7 @@ class Chaos:
     def _harm(self, running: list[subprocess.Popen[bytes]], chance: random.Random, manager: LockManager) -> None:
         victim = chance.randrange(self.workers)
         if not self._deck:
-            self._deck = ["kill"] * 3 + ["stop"] * 6 + ["fault"] * bool(self.faults)
+            self._deck = ["kill"] * 3 + ["stop"] * 6 + ["withdraw"] * 2 + ["fault"] * bool(self.faults)
             chance.shuffle(self._deck)
         match self._deck.pop():
             case "kill":
@@ -75,6 +76,8 @@ class Chaos:
                 running[victim] = self._start(chance)
             case "stop":
                 self._stop_for(running[victim], chance.uniform(*STOPPED_S))
+            case "withdraw":
+                self._withdraw(chance, manager)
             case "fault":
                 fault = chance.choice(self.faults)
                 fault()
@@ -93,13 +96,24 @@ class Chaos:
         self.done["kill"] += 1
         free_of(manager, worker.pid)
 
+    def _withdraw(self, chance: random.Random, manager: LockManager) -> None:
+        """A person withdraws a request that waits. Within two seconds there is one, or none is withdrawn."""
+        deadline = time.monotonic() + 2
+        with suppress(StoreUnavailable):
+            while time.monotonic() < deadline:
+                waiting = sorted({one.owner for one in manager.waiters() if one.waits_for is not WaitsFor.SLOT})
+                if waiting and manager.force_withdraw(chance.choice(waiting), reason="not needed", user="chaos"):
+                    self.done["withdraw"] += 1
+                    return
+                time.sleep(0.02)
+
     @staticmethod
     def _close(worker: subprocess.Popen[bytes]) -> None:
         assert worker.stdin
         worker.stdin.close()
 
     def _stop_for(self, worker: subprocess.Popen[bytes], seconds: float) -> None:
-        """It stands still while other harm is done; a process that is killed meanwhile is not woken."""
+        """It is stopped while other faults happen; a process that is killed meanwhile is not continued."""
         worker.send_signal(signal.SIGSTOP)
         wake = threading.Timer(seconds, worker.send_signal, (signal.SIGCONT,))
         wake.start()

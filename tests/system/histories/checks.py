@@ -68,20 +68,20 @@ class Episode:
 class History:
     """One run, as far as it has been replayed. Only for our own clients.
 
-    Two conflicting requests may have lock nodes at the same time: the later one has not been verified, and gives them back. So
-    the leases that were *returned* to their callers tell whether one excluded the other.
+    Two conflicting requests may have lock nodes at the same time: the later one has not been verified, and gives them
+    back. So only the leases that were *returned* to their callers show a conflict.
 
     :param returned: their ids; None: all that were not given back.
-    :param passing_s: for how long a request that waits may be passed by more urgent ones.
+    :param passing_s: for how long more urgent requests may pass a waiter.
     :param halves: every transaction after which a request had a part of its locks, or a group too many leases.
-    :param aside: how many requests have stepped aside.
-    :param most: how many leases of a group stood at a time, by group.
+    :param away: how many requests have gone away.
+    :param most: the largest number of leases of a group that were held at a time, by group.
     """
 
     layout: Layout
     returned: Collection[str] | None = None
     passing_s: float = HOUR_S
-    aside: int = 0
+    away: int = 0
     most: Counter[str] = field(default_factory=Counter)
     halves: list[str] = field(default_factory=list)
     _episodes: list[Episode] = field(default_factory=list)
@@ -129,13 +129,13 @@ class History:
 
     @property
     def left_behind(self) -> list[str]:
-        """The lock nodes that still stand."""
+        """The remaining lock nodes."""
         return sorted(f"{target}/{name}" for target, nodes in self._locked.items() for name in nodes)
 
     def replay(self, transaction: Transaction) -> None:
-        """After each transaction: each owner has all that it asks for or nothing, and a group no more leases than it may have.
+        """After each transaction: each owner has all of its locks or none, and a group no more leases than it may have.
 
-        Of a grant it is noted which requests it has passed, and whether one had waited for longer than the bound on that.
+        For each grant it notes which requests it has passed, and whether one had waited for longer than the bound.
         """
         touched = set()
         for write in transaction.writes:
@@ -162,15 +162,15 @@ class History:
         if state in ASKING and before not in ASKING:
             asked = zxid
         self._requests[key] = state, asked, wanted
-        self.aside += state == "away" != before
+        self.away += state == "away" != before
         if state in HOLDING and before not in HOLDING:
             self._grant(key, f"{key}-{record.get('ticket_epoch', 0)}", asked, record["priority"], transaction)
         elif state not in HOLDING and before in HOLDING:
             ended = self._current.pop(key)
             ended.until, ended.given_back = zxid, state != "tombstone"
-        if state == "waiting":
+        if state in ("waiting", "invited"):
             self._places.setdefault(key, Place(zxid, transaction.time_ms, record["priority"]))
-        elif state != "granted":  # a grant that is given back waits at its old place
+        elif state != "granted" and not record.get("old_turn"):  # these two can wait again at their old place
             self._places.pop(key, None)
         self._count(key, state, record.get("share"), zxid)
 
@@ -223,7 +223,7 @@ class History:
             self.halves.append(f"{zxid:#x}: {len(self._counted[group])} leases of {group!r} stand, and {most} may")
 
     def _lock(self, target: str, name: str, data: bytes | None, zxid: int) -> str:
-        """A lock node came, or went where *data* is None; whose it is."""
+        """Note that a lock node was created, or deleted if *data* is None, and its owner."""
         mode, path, nodes = name.split("-")[1], f"{target}/{name}", self._locked[target]
         if data is None:
             key = self._owners.pop(path)
@@ -238,7 +238,7 @@ class History:
 
 
 def _overlaps(leases: Iterable[Episode]) -> list[str]:
-    """The leases that were granted while another one stood that they conflict with."""
+    """The leases that were granted while a conflicting one was held."""
     found: list[str] = []
     standing: defaultdict[str, list[tuple[str, Episode]]] = defaultdict(list)
     for lease in sorted(leases, key=lambda lease: lease.since):
@@ -255,7 +255,7 @@ def _overlaps(leases: Iterable[Episode]) -> list[str]:
 
 def returned(directory: Path) -> set[str]:
     """The ids of the leases that workers got, as far as they could log it."""
-    return {lease_id for log in directory.glob("returned-*") for lease_id in log.read_text().split()}
+    return {lease_id for log in directory.glob("returned-*") for lease_id in log.read_text().split()[::2]}
 
 
 def lost_updates(directory: Path) -> dict[str, tuple[int, int]]:

@@ -1,8 +1,8 @@
-"""A process that counts up under a lock: it reads, waits to be told on its standard input, and writes.
+"""A process that counts up under a lock: it reads, waits for a line on its standard input, and writes.
 
-The counter's store knows nothing of locks. Where it is *fenced*, it compares what each write carries with what the last
-one did, and refuses those that come late; the order is the lease's ``(token, epoch)``: of leases that conflict the later
-has the larger token, and of processes that act for one lease the later has the larger epoch.
+The counter's store knows no locks. If it is *fenced*, it compares each write with the last one, and refuses writes that
+come late. The order is the lease's ``(token, epoch)``: of conflicting leases the later has the larger token, and of
+processes that act for one lease the later has the larger epoch.
 """
 
 from __future__ import annotations

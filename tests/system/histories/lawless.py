@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 from airflow_hivelock.locks import LeaseLimit, queueing
 from airflow_hivelock.locks.backends.zookeeper.namespace import Namespace
+from airflow_hivelock.locks.backends.zookeeper.permits import GroupLook
 from airflow_hivelock.locks.backends.zookeeper.store import ZooKeeperStore
-from airflow_hivelock.locks.backends.zookeeper.waiting import GroupLook
 from tests.system.histories import worker
 
 if TYPE_CHECKING:

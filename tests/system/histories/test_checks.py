@@ -1,4 +1,4 @@
-"""What a history says of one that was passed, and of a group that has too many leases: of transactions written by hand."""
+"""The verdict of a history on a passed request, and on a group with too many leases: with transactions written by hand."""
 
 from __future__ import annotations
 
@@ -119,6 +119,19 @@ def test_a_grant_that_was_given_back_keeps_its_place() -> None:
     story.wait(STALE_S + 0.1, "p")
     story.grant(STALE_S + 0.2, "p")
     assert [lease.passed for lease in story.history.leases if lease.key == "p"] == [1]
+
+
+@pytest.mark.parametrize("ended", [False, True])
+def test_an_invited_request_keeps_its_place_and_passes_no_later_one(ended: bool) -> None:
+    story = Story()
+    story.wait(0, "w")
+    story.write(1, "w", "invited")
+    story.wait(2, "p")
+    if ended:
+        story.write(3, "w", "away", old_turn=1)
+        story.wait(2 + STALE_S + 0.05, "w")
+    story.grant(2 + STALE_S + 0.1, "w")
+    assert story.history.broken == []
 
 
 def test_more_leases_of_a_group_than_it_bears_are_told() -> None:

@@ -17,7 +17,10 @@ from typing import TYPE_CHECKING
 import pytest
 
 from airflow_hivelock.locks import connect
+from airflow_hivelock.locks.backends.zookeeper.layout import Layout
 from tests.system.histories import counting
+from tests.system.histories.trace.validate import validate
+from tests.system.histories.transactions import transactions
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -44,7 +47,7 @@ class Counter:
         return self.hear()
 
     def stop(self) -> None:
-        """It stands still when this returns."""
+        """The process is stopped when this returns."""
         self.process.send_signal(signal.SIGSTOP)
         os.waitid(os.P_PID, self.process.pid, os.WSTOPPED)
 
@@ -104,3 +107,8 @@ def test_the_late_write_of_a_process_that_has_lost_its_lock_undoes_an_update_unl
         assert answers == ["written", late]
         lost = answers.count("written") - counting.read(store)
         assert lost == (1 if late == "written" else 0)
+    trace = validate(transactions([zookeeper]), Layout(f"/{tmp_path.name}", f"/locks-{tmp_path.name}"))
+    trace.processes = 2
+    print(trace)
+    assert not trace.wrong, "\n".join(trace.wrong)
+    assert trace.actions["take_over" if loss == "taken over" else "keeper_frees"]

@@ -33,14 +33,16 @@ class Write:
 
 @dataclass(frozen=True)
 class Transaction:
-    """What was written at once; nothing where it failed, or began a session. One that ends a session takes its nodes away.
+    """The writes of one transaction; none if it failed, or began a session. One that ends a session deletes its nodes.
 
     :param time_ms: since 1970, by the clock of the server that led.
+    :param session: of the client that wrote it, or the session that it ends.
     """
 
     zxid: int
     time_ms: int
     writes: tuple[Write, ...]
+    session: int = 0
 
 
 def transactions(servers: Iterable[ZooKeeperServer]) -> list[Transaction]:
@@ -66,8 +68,8 @@ def _read(file: BinaryIO) -> Iterator[Transaction]:
         body = file.read(length)
         if not body or zlib.adler32(body) != checksum:
             return
-        _, _, zxid, time_ms, kind = _HEADER.unpack_from(body)
-        yield Transaction(zxid, time_ms, tuple(_writes(kind, body[_HEADER.size :])))
+        session, _, zxid, time_ms, kind = _HEADER.unpack_from(body)
+        yield Transaction(zxid, time_ms, tuple(_writes(kind, body[_HEADER.size :])), session)
         file.read(1)  # the end of the record
 
 
@@ -94,5 +96,5 @@ def _writes(kind: int, body: bytes) -> Iterator[Write]:
 def _buffer(body: bytes, at: int) -> tuple[bytes, int]:
     """The bytes that are counted at *at*, and where they end."""
     (length,) = _INT.unpack_from(body, at)
-    end = at + _INT.size + max(0, length)  # -1 stands for none
+    end = at + _INT.size + max(0, length)  # -1 means none
     return body[at + _INT.size : end], end

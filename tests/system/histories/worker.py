@@ -1,10 +1,10 @@
 """One process that acquires, works and releases, until it is killed or its standard input ends.
 
-Some of its requests are more urgent than others, some are late, as a task's is that waits for its worker slot first, and
-some are counted among the few leases of a group.
+Some of its requests are more urgent than others. Some grants are deferred, as for a task that first waits for its
+worker slot. Some requests are counted among the few leases of a group.
 
-What it works on are counters, a file a partition, read and written without any protection but the lock: two holders at
-once would lose an update. Each completed update is logged, and so is each lease that it gets.
+It works on counters, a file for each partition, which only the lock protects: two holders at once would lose an update.
+Each completed update is logged, and so is each lease that it gets.
 """
 
 from __future__ import annotations
@@ -25,10 +25,13 @@ from airflow_hivelock.locks import (
     LockMode,
     LockTimeout,
     StoreUnavailable,
+    Withdrawn,
     connect,
+    invitations,
     rules,
 )
 from airflow_hivelock.locks.backend import Blocked
+from airflow_hivelock.locks.model import DeferredGrant
 from airflow_hivelock.locks.pending import Silent
 
 if TYPE_CHECKING:
@@ -51,7 +54,7 @@ def main(url: str, directory: Path, seed: int) -> None:
             lease = acquire(manager, f"{os.getpid()}-{turn}", chance)
             if lease is None:
                 continue
-            print(lease.id, file=returned, flush=True)
+            print(lease.id, time.time_ns() // 1_000_000, file=returned, flush=True)
             for name in work(manager, lease, directory, chance):
                 log.write(f"{name}\n")
             log.flush()
@@ -59,7 +62,7 @@ def main(url: str, directory: Path, seed: int) -> None:
 
 
 def acquire(manager: LockManager, owner: str, chance: random.Random) -> Lease | None:
-    """A request for something that others want too; None when it was refused, or the store was away."""
+    """A request for something that others want too; None when it was refused or withdrawn, or the store was away."""
     days = chance.sample(DAYS, chance.randint(1, 2))
     writes = ["dw.delays"] if chance.random() < 0.02 else [f"dw.delays/dt={day}" for day in days]
     reads = [f"dw.flights/dt={day}" for day in chance.sample(DAYS, 2)]
@@ -75,20 +78,35 @@ def acquire(manager: LockManager, owner: str, chance: random.Random) -> Lease | 
     timeout_s = chance.choice([0, 0.1, 5, 30])
     try:
         if chance.random() < 0.2:
-            step_aside(manager, rules.request(**asked, wait=timeout_s > 0, late=True), timeout_s)
-            time.sleep(chance.random() / 50)  # until there is a slot
+            return with_slot(manager, asked, timeout_s, chance)
         return manager.acquire(**asked, timeout_s=timeout_s)
-    except (LockTimeout, StoreUnavailable):
+    except (LockTimeout, StoreUnavailable, Withdrawn):
         return None
 
 
-def step_aside(manager: LockManager, late: LockRequest, timeout_s: float) -> None:
+def with_slot(manager: LockManager, asked: dict[str, Any], timeout_s: float, chance: random.Random) -> Lease | None:
+    """A request that is invited, or goes away, and asks again once there is a slot. None: another was in the way each time."""
+    for _ in range(invitations.ROUNDS):
+        late = DeferredGrant(chance.choice([0.0, 0.02, 0.5]))
+        wait_for_turn(manager, rules.request(**asked, wait=timeout_s > 0, deferred=late), timeout_s)
+        time.sleep(chance.random() / 50)  # until there is a slot
+        if not late.invitation_s:
+            return manager.acquire(**asked, timeout_s=timeout_s)
+        worker = rules.request(**asked, wait=timeout_s > 0, deferred=DeferredGrant(late.invitation_s, has_slot=True))
+        pending = manager.begin(worker, lambda: None, timeout_s, outage_s=None)
+        if isinstance(outcome := pending.poll(), Lease):
+            return outcome
+    pending.withdraw()
+    return None
+
+
+def wait_for_turn(manager: LockManager, request: LockRequest, timeout_s: float) -> None:
     """Wait until the request could be granted; it then holds nothing.
 
     :raises LockTimeout: it could not in that time.
     """
     woken = threading.Event()
-    pending = manager.begin(late, woken.set, timeout_s, outage_s=None)
+    pending = manager.begin(request, woken.set, timeout_s, outage_s=None)
     while isinstance(pending.poll(), Blocked | Silent):
         woken.wait(pending.wait_s())
         woken.clear()
@@ -108,7 +126,7 @@ def work(manager: LockManager, lease: Lease, directory: Path, chance: random.Ran
             except LockLost:
                 break
             except StoreUnavailable:
-                pass  # nothing frees a lease but its release, so it still stands
+                pass  # only a release frees a lease, so it is still held
             _write(counter, value + 1)
             done.append(name)
     return done

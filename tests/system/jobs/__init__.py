@@ -1,1 +1,1 @@
-"""What becomes of locks whose work runs in a cluster: real operators, hooks and triggers, real processes as jobs."""
+"""The locks of work that runs in a cluster: real operators, hooks and triggers, real processes as jobs."""

@@ -1,4 +1,4 @@
-"""Events that meet a task whose work a cluster runs."""
+"""Events of a task whose work runs in a cluster."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def _act(event: str, *by: str) -> Callable[[Act], Act]:
     return add
 
 
-@_act("task process killed; the job writes on", KEEPER)
+@_act("task process killed; the job still writes", KEEPER)
 def killed(play: Play, kind: str) -> None:
     run = _at_work(play, kind)
     run.kill()
@@ -91,7 +91,7 @@ def killed_silent(play: Play, kind: str) -> None:
     silent.discard(run.run_id)
 
 
-@_act("task process killed between submission and id: a person frees", FORCE)
+@_act("task process killed between submission and id: a user frees the lease", FORCE)
 def killed_unknown(play: Play, kind: str) -> None:
     held = _cluster(play, kind).held
     held.add(f"{play.name}-0")
@@ -105,7 +105,7 @@ def killed_unknown(play: Play, kind: str) -> None:
         held.discard(f"{play.name}-0")
 
 
-# Airflow fails a task whose trigger fires before the scheduler has heard from the executor that the task was deferred.
+# Airflow fails a task if its trigger fires before the executor has reported the deferral to the scheduler.
 @_act("deferred: the job ends well", "task", KEEPER)
 def deferred_success(play: Play, kind: str) -> None:
     _deferred(play, kind)
@@ -132,7 +132,7 @@ def deferred_run_deleted(play: Play, kind: str) -> None:
     run.delete()
 
 
-@_act("deferred: its trigger fails, for the cluster refuses to answer for a while", KEEPER)
+@_act("deferred: its trigger fails, because the cluster refuses to answer for a while", KEEPER)
 def deferred_trigger_failed(play: Play, kind: str) -> None:
     run = _deferred(play, kind)
     refused = _cluster(play, kind).refused
@@ -146,7 +146,7 @@ def _cluster(play: Play, kind: str) -> Cluster:
 
 
 def _at_work(play: Play, dag_id: str) -> Run:
-    """A new run whose job writes, and is known by its id."""
+    """A new run with a job that writes, and whose id is known."""
     run = play.at_work(dag_id)
     play.until(lambda: _job(play, run), "its job to be recorded")
     return run

@@ -1,7 +1,8 @@
-"""One process that grabs, works and lets go: ``python -m tests.system.leases.grabber URL WAY JOBS OBJECTS SEED``.
+"""One process that grabs, works and releases: ``python -m tests.system.leases.grabber URL WAY JOBS OBJECTS SEED``.
 
-It says ``ready``, begins when it is told to on standard input, and says how many it has done; with JOBS 0 it goes on
-until its standard input ends. Only then does its process end: to take Python down costs as much as a hundred grabs.
+It prints ``ready``, begins after a line on standard input, and prints how many jobs it has done. With JOBS 0 it runs
+until its standard input ends. Only then does its process end: the end of a Python process costs as much as a hundred
+grabs.
 """
 
 from __future__ import annotations

@@ -87,7 +87,7 @@ def test_processes_that_are_killed_at_any_moment_harm_nobody(url: str, manager: 
         assert sum(grabber.done() for grabber in crowd) > 0
         for grabber in crowd:
             grabber.end()
-    # A place whose process was killed is taken away when somebody is behind it, or by a sweep.
+    # The position of a killed process is removed by the next waiter, or by a sweep.
     last = manager.acquire(owner="last", writes=["dw"], timeout_s=HANG_S)
     manager.release(last)
     judge(manager, ground)

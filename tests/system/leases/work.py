@@ -1,4 +1,4 @@
-"""What is done under a lease: a counter an object, read and then written, and a row that tells of it."""
+"""The work under a lease: a counter for each object, read and then written, and a row as evidence."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ class Ground:
         return list(cursor.fetchall()) if cursor.description else []
 
     def row_lock(self, *, writes: bool) -> str:
-        """What a SELECT ends with that locks its row; SQLite locks the file."""
+        """The end of a SELECT that locks its row; SQLite locks the file."""
         shared = {"postgresql": "for share", "mysql": "lock in share mode"}
         return "" if self.database == "sqlite" else "for update" if writes else shared[self.database]
 

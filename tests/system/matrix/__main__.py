@@ -64,7 +64,8 @@ def requirements(cell: Cell) -> list[str]:
     """What pyproject.toml requires, with Airflow as the cell has it."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     named = [*project["dependencies"], *(line for extra in EXTRAS for line in project["optional-dependencies"][extra])]
-    others = [line for line in named if not re.match(r"apache-airflow\b(?!-)", line)]
+    by_name = {re.split(r"[\[<>=]", line)[0]: line for line in named}  # an extra may raise a bound: the last one counts
+    others = [line for name, line in by_name.items() if name != "apache-airflow"]
     if cell.lowest:
         others = [re.sub(r">=([\w.]+).*", r"==\1", line) for line in others]
     return [f"apache-airflow=={cell.airflow}", *others]

@@ -1,4 +1,4 @@
-"""Run by the Python of an environment: whether Airflow finds there all that the package brings, and parses its DAGs."""
+"""Run by the Python of an environment: whether Airflow finds all parts of the package there, and parses its DAGs."""
 
 from __future__ import annotations
 
@@ -11,9 +11,7 @@ from pathlib import Path
 
 EXAMPLES = Path(__file__).parents[3] / "dags_examples"
 NAMED = ("apache-airflow", "apache-airflow-task-sdk", "apache-airflow-providers-apache-spark")
-OTHERS = ("apache-airflow-providers-common-compat", "kazoo", "psutil", "psycopg", "sqlalchemy", "sqlglot", "tenacity")
-FOREIGN = ("airflow_hivelock.locks.testing",)
-"""What imports pytest or the like."""
+OTHERS = ("apache-airflow-providers-common-compat", "kazoo", "psutil", "psycopg", "sqlalchemy", "sqlglot")
 
 
 def main() -> None:
@@ -31,8 +29,7 @@ def imports() -> None:
     import airflow_hivelock
 
     for module in pkgutil.walk_packages(airflow_hivelock.__path__, "airflow_hivelock."):
-        if not module.name.startswith(FOREIGN):
-            importlib.import_module(module.name)
+        importlib.import_module(module.name)
     for name in airflow_hivelock.__all__:
         getattr(airflow_hivelock, name)
 

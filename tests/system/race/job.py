@@ -21,6 +21,7 @@ from airflow_hivelock.locks.backends.zookeeper import nodes
 from airflow_hivelock.locks.connect import connect
 from airflow_hivelock.locks.errors import LockLost
 from airflow_hivelock.spark.guard import Guard
+from airflow_hivelock.spark.hive_locks import enable_hive_locks
 from airflow_hivelock.spark.target import Target
 from tests.system.race.order import Order, Reply
 
@@ -36,8 +37,15 @@ manager_of = cache(connect)
 
 
 @contextmanager
-def locked(order: Order) -> Iterator[None]:
+def locked(spark: SparkSession, order: Order) -> Iterator[None]:
     """Hold the order's locks, if it asks for any and has none yet."""
+    if order.by_session:
+        locks = enable_hive_locks(spark, order.locks_url, timeout_s=ACQUIRE_S)
+        try:
+            yield
+        finally:
+            locks.disable()
+        return
     if order.locks_url is None or order.lease:
         yield
         return
@@ -53,7 +61,7 @@ def run(spark: SparkSession, order: Order, pause: Callable[[str], None]) -> Repl
     """Run one order. Spark's errors are its answer, and a lost lease; other errors of a lock manager end the process."""
     for key, value in order.settings.items():
         spark.conf.set(key, value)
-    with locked(order):
+    with locked(spark, order):
         try:
             *before, last = order.statements
             for statement in before:

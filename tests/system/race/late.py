@@ -22,10 +22,10 @@ _numbers = itertools.count()
 
 @dataclass(frozen=True)
 class Late:
-    """What became of it.
+    """The result.
 
     :param stopped: the answer of the job that was stopped.
-    :param rows: whose rows the partition has at the end.
+    :param rows: the job whose rows the partition has at the end.
     :param window_ms: of the other job, between its look and the effect.
     """
 

@@ -1,4 +1,4 @@
-"""What a resident Spark is told to do, and what it answers: a line of JSON each."""
+"""The orders for a resident Spark, and its answers: a line of JSON each."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ class Order:
     :param lease: id and token of the lease that the owner works under.
     :param overwrites: what to overwrite, under that lease, with the rows of the last statement, by way of the guard;
         empty: they are the answer.
+    :param by_session: have the session lock for each statement, in place of ``reads`` and ``writes``.
     :param pause_at: where to say so, and wait for a line; empty: nowhere.
     """
 
@@ -27,6 +28,7 @@ class Order:
     writes: tuple[str, ...] = ()
     lease: tuple[str, int] | None = None
     overwrites: str = ""
+    by_session: bool = False
     pause_at: str = ""
 
     def to_line(self) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from dags_examples.jobs import load_flights
@@ -70,19 +70,32 @@ class Job:
             f"{COLUMNS}, '{self.name}' AS job FROM dw.flights WHERE dt = '{self.day}'"
         )
 
+    @property
+    def hive_statement(self) -> str:
+        """Template of its SQL for Hive, which has no such hint and no conditional count."""
+        return ROWS if self.day is None else self.statement.replace("/*+ REPARTITION(4) */ ", "")
+
 
 @dataclass(frozen=True)
 class Scenario:
-    """Two jobs that start at the same moment."""
+    """Two jobs that start at the same moment.
+
+    :param hive: the job of real Hive, if it takes part.
+    """
 
     name: str
-    jobs: tuple[Job, Job]
+    jobs: tuple[Job, ...]
+    hive: Job = Job("hive")
+
+    def with_hive(self) -> Scenario:
+        """The same, and real Hive runs its job at that moment, too."""
+        return replace(self, jobs=(*self.jobs, self.hive))
 
     def wrong(self, rows: Iterable[tuple[Any, ...]], *, finished: bool) -> str | None:
-        """What is wrong with the answer of :data:`ROWS`, or None.
+        """The error in the answer of :data:`ROWS`, or None.
 
-        Every day must have all its rows from one job. ``finished``: both jobs are over, and a day that
-        was to be overwritten has been.
+        Every day must have all its rows from one job. ``finished``: both jobs are over, and a day that was to be
+        overwritten has been.
         """
         found: dict[str, dict[str, int]] = {day: {} for day in FLIGHTS}
         for day, job, count, _ in rows:
@@ -104,6 +117,8 @@ def _told(jobs: Mapping[str, int]) -> str:
 
 
 SAME_PARTITION = Scenario("two overwrites of one partition", (Job("a", "2013-01-15"), Job("b", "2013-01-15")))
-TWO_PARTITIONS = Scenario("overwrites of two partitions", (Job("a", "2013-01-15"), Job("b", "2013-01-16")))
-WEEK_READ = Scenario("a week read, a day overwritten", (Job("a", "2013-01-15"), Job("b")))
+TWO_PARTITIONS = Scenario(
+    "overwrites of two partitions", (Job("a", "2013-01-15"), Job("b", "2013-01-16")), Job("hive", "2013-01-17")
+)
+WEEK_READ = Scenario("a week read, a day overwritten", (Job("a", "2013-01-15"), Job("b")), Job("hive", "2013-01-16"))
 SCENARIOS = (SAME_PARTITION, TWO_PARTITIONS, WEEK_READ)

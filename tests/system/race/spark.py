@@ -37,7 +37,7 @@ def submit(application: Path, *arguments: str) -> list[str]:
 
 
 def environment(metastore: Metastore) -> dict[str, str]:
-    """Variables for :func:`submit`, beside this process's own."""
+    """Variables for :func:`submit`, in addition to this process's own."""
     return {
         "SPARK_CONF_DIR": str(metastore.spark_conf_dir),
         "PYSPARK_PYTHON": str(PYTHON),

@@ -11,7 +11,7 @@ from airflow_hivelock.locks import connect
 from tests.support.servers import PostgresServer
 from tests.system.race.late import STOPS, UNGUARDED, make, overtake, overwriting, rows, start
 from tests.system.race.scenario import SAME_PARTITION, SCENARIOS, WEEK_READ, Scenario
-from tests.system.race.track import LOCKS_ALONE, OURS, Mode, Track, track
+from tests.system.race.track import LOCKS_ALONE, OURS, SESSION, Mode, Track, track
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -24,7 +24,11 @@ TRIES_MAX = 6
 
 # Spark alone loses most of the first two, so that the locks must be what keeps them. Two partitions are
 # kept by Hive's writer: Spark's shares a directory of the table among its jobs, which partition locks allow.
-GUARDED = [(SAME_PARTITION, LOCKS_ALONE), (WEEK_READ, LOCKS_ALONE), *((scenario, OURS) for scenario in SCENARIOS)]
+GUARDED = [
+    (SAME_PARTITION, LOCKS_ALONE),
+    (WEEK_READ, LOCKS_ALONE),
+    *((scenario, mode) for scenario in SCENARIOS for mode in (OURS, SESSION)),
+]
 
 
 @pytest.fixture(scope="module")
@@ -105,3 +109,13 @@ def test_everybody_reads_what_was_published_last(course: Track, number: int, col
             assert not reply.error, reply.error
             assert rows(other, table) == (job,)
             manager.release(lease)
+
+
+def test_each_step_of_the_locks_is_one_of_the_specification(course: Track) -> None:
+    """The last test of this module: ZooKeeper has logged the locks of those before it."""
+    with connect(course.locks_url) as manager:
+        manager.release(start(manager, "last", "race.last"))
+    trace = course.trace()
+    print(trace)
+    assert not trace.wrong, "\n".join(trace.wrong)
+    assert trace.actions["release"]

@@ -123,7 +123,7 @@ class Race:
         return self._states()
 
     def noted(self) -> list[str]:
-        """What the jobs have noted, in their order."""
+        """The notes of the jobs, in their order."""
         log = self._notes.with_suffix(".log")
         return log.read_text().splitlines() if log.exists() else []
 
@@ -170,7 +170,7 @@ def test_jobs_of_two_dags_overwrite_one_partition_one_after_the_other(
 def test_jobs_of_two_dags_overwrite_two_partitions_at_once(
     af: AirflowServer, spark: ResidentSpark, workdir: Path, managers: Mapping[str, LockManager]
 ) -> None:
-    """No lock holds them apart. They would lose each other's files but for a setting that the operator makes."""
+    """No lock separates them. They would lose each other's files without a setting of the operator."""
     race = begin("two_partitions", af, spark, workdir, [managers["zookeeper"]])
     assert race.end() == ["success", "success"]
     assert {line.partition(" ")[2] for line in race.noted()[:4]} == {"begins", "is halfway"}, "they did not overlap"

@@ -4,22 +4,29 @@ from __future__ import annotations
 
 import itertools
 import time
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from tests.support.servers import ZooKeeperServer, lock_metastore
+from airflow_hivelock.locks.backends.zookeeper.layout import Layout
+from tests.support.servers import HiveError, HiveSession, ZooKeeperServer, lock_metastore
+from tests.system.histories.trace.validate import Trace, validate
+from tests.system.histories.transactions import transactions
 from tests.system.race.order import Order, Reply
 from tests.system.race.scenario import BASE, COLUMNS, FLIGHTS, ROWS, SAME_PARTITION, Job, Scenario
 from tests.system.race.spark import ROOT, ResidentSpark, run_job
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
+    from concurrent.futures import Future
     from pathlib import Path
 
     from tests.support.servers import Metastore
 
 TXN_TIMEOUT_S = 300
+HIVE_S = 300.0
+PATIENT = {"hive.lock.numretries": "200", "hive.lock.sleep.between.retries": "1s"}
+"""Hive has no queue: it sleeps and asks again."""
 LOAD = ROOT / "dags_examples" / "jobs" / "load_flights.py"
 
 
@@ -29,11 +36,13 @@ class Mode:
 
     :param locks: each job holds its locks while it runs.
     :param hive_writer: Hive's writer, which stages privately, in place of Spark's own.
+    :param by_session: the session takes the locks of each statement. No job names them.
     """
 
     name: str
     locks: bool
     hive_writer: bool
+    by_session: bool = False
 
 
 SPARK_ALONE = Mode("no lock", locks=False, hive_writer=False)
@@ -41,6 +50,9 @@ WRITER_ALONE = Mode("no lock, Hive's writer", locks=False, hive_writer=True)
 LOCKS_ALONE = Mode("locks, Spark's writer", locks=True, hive_writer=False)
 OURS = Mode("ours", locks=True, hive_writer=True)
 """As the locked operators run a job: under partition locks, with Hive's writer."""
+SESSION = Mode("each statement locks", locks=True, hive_writer=True, by_session=True)
+"""As a notebook runs, with ``enable_hive_locks``."""
+
 MODES = (SPARK_ALONE, WRITER_ALONE, LOCKS_ALONE, OURS)
 
 
@@ -74,17 +86,21 @@ class Track:
     locks_url: str
     metastore: Metastore
     sparks: Sequence[ResidentSpark]
+    zookeeper: ZooKeeperServer
+    hive: HiveSession | None = None
     _numbers: Iterator[int] = field(default_factory=itertools.count)
 
     def race(self, scenario: Scenario, mode: Mode) -> Outcome:
-        """Start both jobs together, and look at what they leave."""
+        """Start all jobs together, and look at what they leave. The third one is Hive's."""
         table = f"race.try_{next(self._numbers)}"
         self._make(table)
-        orders = [self._order(job, table, mode) for job in scenario.jobs]
+        orders = [self._order(job, table, mode) for job in scenario.jobs[:2]]
         started = time.monotonic()
         for spark, order in zip(self.sparks, orders, strict=True):
             spark.send(order)
+        asked = [self._hive.submit(job.hive_statement.format(table=table)) for job in scenario.jobs[2:]]
         replies = [spark.receive() for spark in self.sparks]
+        replies += [_hives(answer) for answer in asked]
         race_s = time.monotonic() - started
         seen = [
             scenario.wrong(reply.rows, finished=False)
@@ -99,8 +115,17 @@ class Track:
             race_s=race_s,
         )
 
+    def trace(self) -> Trace:
+        """All steps of the locks so far. Spark takes none of its own."""
+        return validate(transactions([self.zookeeper]), Layout(), hive=self.hive is not None)
+
+    @property
+    def _hive(self) -> HiveSession:
+        assert self.hive, "a scenario with a job of Hive's needs one"
+        return self.hive
+
     def _make(self, table: str) -> None:
-        """A table nobody has seen: whatever a resident Spark has cached is of another one."""
+        """A new table: a resident Spark has not cached it."""
         self._statements(
             "CREATE DATABASE IF NOT EXISTS race",
             f"CREATE TABLE {table} LIKE dw.flights",
@@ -114,8 +139,9 @@ class Track:
             statements=(job.statement.format(table=table),),
             settings={"spark.sql.hive.convertInsertingPartitionedTable": str(not mode.hive_writer).lower()},
             locks_url=self.locks_url if mode.locks else None,
-            reads=tuple(name.format(table=table) for name in job.reads),
-            writes=tuple(name.format(table=table) for name in job.writes),
+            reads=() if mode.by_session else tuple(name.format(table=table) for name in job.reads),
+            writes=() if mode.by_session else tuple(name.format(table=table) for name in job.writes),
+            by_session=mode.by_session,
         )
 
     def _statements(self, *statements: str) -> Reply:
@@ -125,9 +151,19 @@ class Track:
         return reply
 
 
+def _hives(answer: Future[list[str]]) -> Reply:
+    """What Hive answers to :data:`ROWS`, or to an INSERT."""
+    try:
+        rows = [line.split("\t") for line in answer.result(HIVE_S)]
+    except HiveError as error:
+        return Reply(error=f"Hive: {error}")
+    return Reply(rows=tuple((day, job, int(count), int(named)) for day, job, count, named in rows))
+
+
 @contextmanager
-def track(workdir: Path, *, locks_in_metastore: bool = False) -> Iterator[Track]:
-    """Everything started, the metastore so that it keeps locks itself, and the week loaded by the example's own job; four JVMs once it stands.
+def track(workdir: Path, *, locks_in_metastore: bool = False, with_hive: bool = False) -> Iterator[Track]:
+    """Start everything, the metastore with locks of its own, and load the week by the example's own job; four JVMs in
+    all, and one more for Hive.
 
     The metastore is that of the release ``$HIVE``; without that of the one in PySpark's jars.
     """
@@ -139,9 +175,14 @@ def track(workdir: Path, *, locks_in_metastore: bool = False) -> Iterator[Track]
         with (
             ResidentSpark(workdir / "spark_a", metastore) as one,
             ResidentSpark(workdir / "spark_b", metastore) as other,
+            HiveSession(workdir, zookeeper=zookeeper, metastore=metastore, config=PATIENT)
+            if with_hive
+            else nullcontext() as hive,
         ):
             in_metastore = f"metastore://127.0.0.1:{metastore.port}?timeout_s={TXN_TIMEOUT_S}"
-            ready = Track(in_metastore if locks_in_metastore else zookeeper.url, metastore, (one, other))
+            ready = Track(
+                in_metastore if locks_in_metastore else zookeeper.url, metastore, (one, other), zookeeper, hive
+            )
             # Cold drivers compile themselves for seconds, each at its own pace: that is no race.
-            ready.race(SAME_PARTITION, SPARK_ALONE)
+            ready.race(SAME_PARTITION.with_hive() if with_hive else SAME_PARTITION, SPARK_ALONE)
             yield ready

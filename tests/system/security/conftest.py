@@ -1,4 +1,4 @@
-"""One realm for all; what every test of this directory holds: who is refused is told why in one line, without a password."""
+"""One realm for all. Every test of this directory checks that a refusal has its reason in one line, without a password."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ PASSWORDS = ("hush-hush", "hush-key", "wrong-one")
 
 
 class Refused(Protocol):
-    """Connect to *url*; *error* comes of it and says what *said*, a pattern, finds."""
+    """Connect to *url*; *error* must follow, with a message that the pattern *said* finds."""
 
     def __call__(self, url: str, said: str, error: type[HiveLockError] = AccessDenied) -> None: ...
 
@@ -68,7 +68,7 @@ def realm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Realm]:
 
 @pytest.fixture
 def no_ticket(realm: Realm, monkeypatch: pytest.MonkeyPatch) -> None:
-    """This process belongs to the realm; nobody has logged in."""
+    """This process belongs to the realm, without a login."""
     monkeypatch.setenv("KRB5_CONFIG", str(realm.configuration))
     monkeypatch.setenv("KRB5CCNAME", f"FILE:{realm.home}/nobody")
 

@@ -1,4 +1,4 @@
-"""Real Hive's lock manager, which shows no credentials, beside nodes of ours that are guarded."""
+"""Real Hive's lock manager, which has no credentials, next to guarded nodes of this package."""
 
 from __future__ import annotations
 

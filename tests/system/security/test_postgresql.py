@@ -23,7 +23,7 @@ DEBIANS = sorted(Path("/usr/lib/postgresql").glob("*/bin"))
 
 @pytest.fixture(scope="module")
 def secured(authority: Authority, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """Where a server listens that by TLS only takes ``ann`` with a password, and ``carol`` with a certificate."""
+    """The address of a server with TLS only, for ``ann`` with a password, and for ``carol`` with a certificate."""
     home = tmp_path_factory.mktemp("secured")
     tls = home / "server.pem"
     tls.write_bytes(authority.issue("localhost").read_bytes() + authority.ca.read_bytes())

@@ -80,11 +80,11 @@ def test_a_service_that_the_realm_does_not_know_is_named(url: str, refused: Refu
 @pytest.mark.usefixtures("ticket")
 def test_a_server_that_is_somebody_else_is_told(url: str, realm: Realm, refused: Refused) -> None:
     realm.keytab("zk2/localhost")
-    refused(f"{url}&kerberos_service_name=zk2", "does not let this process's Kerberos principal in")
+    refused(f"{url}&kerberos_service_name=zk2", "refuses this process's Kerberos principal")
 
 
 def test_a_server_that_wants_a_ticket_says_so(url: str, refused: Refused) -> None:
-    refused(url.replace("auth=KERBEROS&", ""), "does not let who shows no credentials in")
+    refused(url.replace("auth=KERBEROS&", ""), "refuses a client without credentials")
 
 
 @pytest.mark.usefixtures("ticket")

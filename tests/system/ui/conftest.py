@@ -37,7 +37,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @dataclass(frozen=True)
 class Stage:
-    """What the browser looks at."""
+    """The page in the browser."""
 
     airflow: AirflowServer
     zookeeper: ZooKeeperServer

@@ -28,7 +28,7 @@ PARTITIONS = 2
 
 
 def fill(manager: LockManager, leases: int = 1_000, waiters: int = 1_000, installation: str = "test") -> None:
-    """*leases* of five locks each, and *waiters*, half of whom want one and the same partition."""
+    """*leases* of five locks each, and *waiters*; half of them want the same partition."""
     for number in range(leases):
         manager.acquire(
             owner=str(Owner(installation, f"dag_{number % 100}", f"scheduled__2013-{number:05}", "load")),
@@ -64,7 +64,7 @@ def round_trips(manager: LockManager) -> Iterator[list[int]]:
 
 
 def _ignore() -> None:
-    """A wake-up that nobody waits for."""
+    """A wake-up without a listener."""
 
 
 def _timed(what: str, call: Callable[[], object], times: int = 3) -> None:
@@ -92,10 +92,10 @@ def main() -> None:
         reader = stack.enter_context(connect(server.url))
         for look in ("show", "leases", "waiters", "history", "audit", "now"):
             _timed(look, getattr(reader, look))
-        looked = view.Looked(0, reader.show())
+        shown_locks = view.ShownLocks(0, reader.show())
 
         def refresh() -> View:
-            return view.current(*reader.requests(), looked, "test")
+            return view.current(*reader.requests(), shown_locks, "test")
 
         _timed("refresh", refresh)
         shown = refresh()

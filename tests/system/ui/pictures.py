@@ -16,7 +16,7 @@ MOST_BYTES = 200_000
 
 
 def main() -> None:
-    """Take it anew."""
+    """Take the pictures again."""
     IMAGES.mkdir(parents=True, exist_ok=True)
     with ExitStack() as stack:
         workdir = Path(stack.enter_context(tempfile.TemporaryDirectory()))

@@ -138,11 +138,12 @@ def hive_lock(
     query: str = "select count(*) from dw.airports",
     *,
     exclusive: bool = False,
+    query_id: str = "hive_20130112120000_5f2c",
 ) -> KazooClient:
     """A lock of Hive's own, in Hive's format, for as long as the session that is returned."""
     session = KazooClient(server.hosts)
     session.start(timeout=30)
-    data = LockData("hive_20130112120000_5f2c", int(time.time() * 1000), False, query)
+    data = LockData(query_id, int(time.time() * 1000), False, query)
     prefix = f"{Layout().namespace}/{path}/LOCK-{'EXCLUSIVE' if exclusive else 'SHARED'}-"
     session.create(prefix, data.encode().rpartition(b":")[0], ephemeral=True, sequence=True, makepath=True)
     return session
@@ -162,7 +163,7 @@ def _wait(manager: LockManager, who: str, writes: list[str]) -> None:
 
 
 def _ignore() -> None:
-    """A wake-up that nobody waits for."""
+    """A wake-up without a listener."""
 
 
 def connection(zookeeper: ZooKeeperServer, namespace: str = "hive_zookeeper_namespace", **extra: str) -> dict[str, Any]:
@@ -177,9 +178,9 @@ def connection(zookeeper: ZooKeeperServer, namespace: str = "hive_zookeeper_name
 
 
 def api_server(workdir: Path, zookeeper: ZooKeeperServer, **more: dict[str, Any]) -> AirflowServer:
-    """An Airflow of which only the API server runs, with an operator and a viewer beside the admin.
+    """An Airflow with only the API server, and with an operator and a viewer in addition to the admin.
 
-    :param more: connections beside ``hivelock_default``.
+    :param more: connections in addition to ``hivelock_default``.
     """
     return AirflowServer(
         workdir / "airflow",

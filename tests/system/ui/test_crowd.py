@@ -67,7 +67,7 @@ def test_many_locks_are_painted_soon_and_refreshed_cheaply(stage: Stage, many: L
 
 def _looks(stage: Stage, request: Any, *, changing: bool) -> list[float]:
     """How long the server takes to answer one who comes as often as the page does, in milliseconds."""
-    url = f"{stage.airflow.url}/hivelock/api/{CROWD}/current"
+    url = f"{stage.airflow.url}/hivelock/api/v1/{CROWD}/current"
     tag, took = request.get(url).headers["etag"], []
     with connect(f"zookeeper://{stage.zookeeper.hosts}/{CROWD}?root=/{CROWD}_leases") as manager:
         for number in range(LOOKS):

@@ -11,7 +11,7 @@ from playwright.sync_api import expect
 
 from airflow_hivelock.links import HiveLocksLink
 from tests.system.ui import manual
-from tests.system.ui.test_page import AXE, row, show, violations
+from tests.system.ui.looking import AXE, row, show, violations
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -55,7 +55,7 @@ def test_names_of_dags_are_whole_and_no_column_is_missing(stage: Stage, width: i
         assert frame.evaluate(HIDDEN) == []
         assert frame.evaluate(NARROW_CELLS) == []
         assert frame.evaluate(STUMPS) == []
-        waits = {"locks": "waiting", "waiting": "place"}[view]
+        waits = {"locks": "waiting", "waiting": "position"}[view]
         for name in (waits, "since", "owner"):
             expect(frame.locator(f"tbody td[data-name={name}]").first).to_be_visible()
         frame.evaluate(AXE)
@@ -75,11 +75,11 @@ def test_the_timeline_is_in_sight_up_to_now(stage: Stage, width: int) -> None:
 def test_the_holder_is_named_and_one_click_away_from_the_last_in_the_queue(stage: Stage) -> None:
     with stage.sign_in("viewer") as tab:
         frame = tab.open(f"?view=waiting&owner={manual.WAITER}", framed=False)
-        places = frame.locator("tbody td[data-name=place]")
+        places = frame.locator("tbody td[data-name=position]")
         expect(places).to_have_text([str(place + 1) for place in range(manual.WAITERS)])
         first, last = (frame.locator("tbody tr[role=row]").nth(place) for place in (0, manual.WAITERS - 1))
         expect(first.locator("td.c-priority")).to_have_text("10")
-        expect(last.locator("td[data-name=held]")).to_contain_text(f"holds: {manual.HOLDER}")
+        expect(last.locator("td[data-name=blockers]")).to_contain_text(f"holds: {manual.HOLDER}")
         last.get_by_role("button", name="Holder").click()
         dialog = frame.locator("dialog")
         expect(dialog.locator("dd").first).to_contain_text(manual.HOLDER)
@@ -113,7 +113,7 @@ def test_a_dead_holder_is_shown_with_what_lives_where_and_what_to_do(stage: Stag
     with stage.sign_in("operator") as tab:
         frame = tab.open("?object=dw.sessions", framed=False)
         dead = row(frame, "dw.sessions")
-        expect(dead).to_contain_text("needs you: failed")
+        expect(dead).to_contain_text("needs action: failed")
         expect(dead).to_contain_text("still runs on")
         expect(dead).not_to_contain_text(f"process {manual.DEAD_PID} still runs")
         dead.locator("button").click()
@@ -122,8 +122,8 @@ def test_a_dead_holder_is_shown_with_what_lives_where_and_what_to_do(stage: Stag
         keeper = details(frame, "The keeper")
         expect(keeper).to_contain_text(re.compile(rf"keeps it, because load still runs on {here}: \d+ \(sleep\)"))
         expect(keeper.locator(".next")).to_contain_text("Wait until it ends, or end it: kill ")
-        expect(details(frame, "Renewed")).to_contain_text("Time does not free it")
-        expect(frame.locator("dialog dt", has_text="Lease left")).to_have_count(0)
+        expect(details(frame, "Renewed")).to_contain_text("An expired lease stays held")
+        expect(frame.locator("dialog dt", has_text="Expires in")).to_have_count(0)
         assert tab.problems == []
 
 

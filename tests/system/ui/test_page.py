@@ -1,45 +1,24 @@
-"""The page in a real browser: what people see, what they may do, and that everybody can use it."""
+"""The page in a real browser: what users see, and that every user can use it."""
 
 from __future__ import annotations
 
 import re
 import time
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import axe_playwright_python
 import pytest
 from playwright.sync_api import expect
 
-from airflow_hivelock.spec import Owner
-from airflow_hivelock.work.applications import encode
-from airflow_hivelock.work.processes import Processes
 from tests.system.ui import scene
 from tests.system.ui.browser import NARROW, PATIENCE_MS, WIDE
+from tests.system.ui.looking import AXE, row, show, violations
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Frame, Locator
-
     from tests.system.ui.browser import Tab
     from tests.system.ui.conftest import Stage
 
-AXE = (Path(axe_playwright_python.__file__).parent / "axe.min.js").read_text()
+
 VIEWS = ("locks", "waiting", "graph", "timeline", "audit")
-NASTY = "<img src=x onerror=document.title='broken'>"
-
-
-def row(frame: Frame, text: str, nth: int = 0) -> Locator:
-    return frame.locator("tbody tr[role=row]", has_text=text).nth(nth)
-
-
-def show(frame: Frame, view: str) -> None:
-    frame.locator(f"#tab-{view}").click()
-    if view == "timeline":
-        frame.wait_for_selector("#drawn svg")
-    elif view == "graph":
-        frame.wait_for_selector("figure svg")
-    else:
-        frame.wait_for_selector("tbody tr[role=row]")
 
 
 def test_it_shows_the_live_locks_within_airflow(stage: Stage) -> None:
@@ -64,15 +43,15 @@ def test_it_says_which_holder_works_which_is_queued_and_which_is_dead(stage: Sta
     with stage.sign_in("viewer") as tab:
         frame = tab.open()
         dead, ended = (row(frame, f"dw.{name}") for name in ("delays/dt=2013-01-31", "flights/dt=2013-01-30"))
-        expect(dead).to_contain_text(re.compile(r"needs you: failed\d\d min · "))
+        expect(dead).to_contain_text(re.compile(r"needs action: failed\d\d min · "))
         expect(dead).to_contain_text("only worker-7 can tell")
         expect(ended).to_contain_text("work has ended")
         expect(row(frame, "dw.delays/dt=2013-01-13").locator(".kind-works")).to_contain_text("working")
         expect(row(frame, "dw.delays/dt=2013-01-16").locator(".kind-idle")).to_contain_text("queued")
         expect(row(frame, "dw.flights/dt=2013-01-08")).to_contain_text("process 4711 on worker-3")
         expect(row(frame, "dw.carriers")).to_contain_text("elsewhere")
-        expect(frame.locator("#summary")).to_contain_text("2 need you")
-        expect(frame.locator("tbody tr[role=row]").first).to_contain_text("needs you")
+        expect(frame.locator("#summary")).to_contain_text("2 need action")
+        expect(frame.locator("tbody tr[role=row]").first).to_contain_text("needs action")
         frame.locator("#filter-state").select_option("needs")
         expect(frame.locator("tbody tr[role=row]")).to_have_count(2)
         assert tab.problems == []
@@ -100,7 +79,7 @@ def test_a_rerun_of_sixty_days_is_one_row_that_opens(stage: Stage) -> None:
 
 
 def test_who_waits_for_a_table_waits_for_its_partitions(stage: Stage) -> None:
-    """An ALTER TABLE behind partitions that nobody else wants."""
+    """An ALTER TABLE that waits for partitions that no other request wants."""
     with stage.sign_in("viewer") as tab:
         frame = tab.open("?object=dw.delays/dt=2013-01-13", framed=False)
         expect(row(frame, "dw.delays/dt=2013-01-13").locator(".waiting")).to_have_text("1")
@@ -195,133 +174,6 @@ def test_the_table_follows_a_change_by_itself(stage: Stage) -> None:
         assert tab.looks - looks <= 4, "each change is seen with the second look at the latest"
 
 
-def test_an_operator_frees_a_lease_and_the_audit_trail_says_who_and_why(stage: Stage) -> None:
-    lease = stage.manager.acquire(owner=scene.owner("forgotten", 1), writes=["dw.forgotten"])
-    with stage.sign_in("operator") as tab:
-        frame = tab.open("?object=forgotten")
-        row(frame, "dw.forgotten").locator("button").click()
-        dialog = frame.locator("dialog")
-        expect(dialog).to_contain_text("A force release stops no work")
-        dialog.get_by_role("button", name="Force release").click()
-        assert stage.manager.find(lease.id) is not None, "not without a reason"
-        dialog.locator("textarea").fill("the host has burnt down")
-        dialog.get_by_role("button", name="Force release").click()
-        expect(dialog).to_have_count(0)
-        expect(row(frame, "dw.forgotten")).to_have_count(0)
-        expect(frame.locator("#announcer")).to_contain_text("Freed the lease of forgotten")
-        said = frame.locator("#announcer").bounding_box()
-        assert said is not None
-        assert said["height"] > 20, "people see it, too"
-        assert tab.problems == []
-    assert stage.manager.find(lease.id) is None
-    entry = stage.manager.audit()[-1]
-    assert (entry.lease_id, entry.user, entry.reason) == (lease.id, "operator", "the host has burnt down")
-
-
-def test_it_says_what_still_runs_under_a_lease(stage: Stage) -> None:
-    with stage.sign_in("operator") as tab:
-        frame = tab.open("?owner=crashed")
-        row(frame, "dw.delays/dt=2013-01-31").locator("button").click()
-        expect(frame.locator("dialog")).to_contain_text("on worker-7")
-        expect(frame.locator("dialog .note.strong")).to_be_visible()
-
-
-def test_an_operator_says_that_a_host_is_gone(stage: Stage) -> None:
-    lease = stage.manager.acquire(owner=scene.owner("burnt", 1, "load"), writes=["dw.burnt"])
-    stage.manager.start_work(lease, "load", encode(Processes(host="worker-9")))
-    with stage.sign_in("viewer") as tab:
-        frame = tab.open("?object=burnt")
-        row(frame, "dw.burnt").locator("button").click()
-        expect(frame.locator("dialog")).to_contain_text("only worker-9 can tell")
-        expect(frame.locator("dialog details")).to_have_count(0)
-    with stage.sign_in("operator") as tab:
-        frame = tab.open("?object=burnt")
-        row(frame, "dw.burnt").locator("button").click()
-        dialog = frame.locator("dialog")
-        dialog.get_by_text("Is its host worker-9 gone?").click()
-        expect(dialog.locator("details li")).to_contain_text("burnt")
-        frame.evaluate(AXE)
-        assert violations(frame) == []
-        dialog.get_by_role("button", name="Say that worker-9 is gone").click()
-        assert not stage.manager.audit() or stage.manager.audit()[-1].lease_id != lease.id, "not without a reason"
-        dialog.locator("details textarea").fill("burnt down")
-        dialog.get_by_role("button", name="Say that worker-9 is gone").click()
-        expect(dialog).to_have_count(0)
-        expect(frame.locator("#announcer")).to_contain_text("worker-9 is gone, and 1 work with it")
-        row(frame, "dw.burnt").locator("button").click()
-        expect(frame.locator("dialog")).to_contain_text("gone by the word of operator")
-        assert tab.problems == []
-    entry = stage.manager.audit()[-1]
-    assert (entry.lease_id, entry.user, entry.reason[-10:]) == (lease.id, "operator", "burnt down")
-    stage.manager.force_release(lease.id, reason="tidying up", user="the test")
-
-
-def test_a_viewer_neither_sees_the_button_nor_can_do_it(stage: Stage) -> None:
-    lease = stage.leases["daily 13"]
-    with stage.sign_in("viewer") as tab:
-        frame = tab.open("?object=dw.delays/dt=2013-01-13")
-        row(frame, "dw.delays/dt=2013-01-13").locator("button").click()
-        expect(frame.locator("dialog")).to_contain_text("flights_daily")
-        expect(frame.get_by_role("button", name="Force release")).to_have_count(0)
-        status = frame.evaluate(
-            """async (id) => (await fetch(`/hivelock/api/hivelock_default/leases/${id}/release`, {method: "POST",
-            headers: {"Content-Type": "application/json", "X-Hivelock": "release"},
-            body: JSON.stringify({reason: "because"})})).status""",
-            lease.id,
-        )
-        assert status == 403
-    assert stage.manager.find(lease.id) is not None
-
-
-def test_who_is_signed_out_gets_nothing(stage: Stage) -> None:
-    with stage.sign_in(None) as tab:
-        request, url = tab.page.context.request, f"{stage.airflow.url}/hivelock"
-        for place in ("", "static/page.js", "api/hivelock_default/current"):
-            assert request.get(f"{url}/{place}").status == 401, place
-        lease = stage.leases["daily 15"]
-        answer = request.post(
-            f"{url}/api/hivelock_default/leases/{lease.id}/release",
-            headers={"X-Hivelock": "release"},
-            data={"reason": "because"},
-        )
-        assert answer.status == 401
-    assert stage.manager.find(lease.id) is not None
-
-
-def test_another_site_can_neither_free_nor_frame(stage: Stage) -> None:
-    lease = stage.leases["daily 14"]
-    with stage.sign_in("operator") as tab:
-        tab.open(framed=False)
-        elsewhere = stage.airflow.url.replace("127.0.0.1", "localhost")
-        tab.page.goto(f"{elsewhere}/api/v2/version")  # another site, for the browser
-        said = tab.page.evaluate(
-            """async ([url]) => { try { return (await fetch(url, {method: "POST", credentials: "include",
-            headers: {"Content-Type": "application/json", "X-Hivelock": "release"}, body: '{"reason": "mischief"}'})).status; }
-            catch (error) { return "refused by the browser"; } }""",
-            [f"{stage.airflow.url}/hivelock/api/hivelock_default/leases/{lease.id}/release"],
-        )
-        assert said in ("refused by the browser", 401, 403)
-    assert stage.manager.find(lease.id) is not None
-
-
-def test_a_strangers_name_is_text(stage: Stage) -> None:
-    who = str(Owner(scene.INSTALLATION, NASTY, NASTY, NASTY))
-    lease = stage.manager.acquire(owner=who, writes=["dw.nasty"], query=NASTY)
-    try:
-        with stage.sign_in("operator") as tab:
-            frame = tab.open("?object=nasty", framed=False)
-            expect(row(frame, "dw.nasty")).to_contain_text(NASTY)
-            row(frame, "dw.nasty").locator("button").click()
-            expect(frame.locator("dialog")).to_contain_text(NASTY)
-            tab.page.keyboard.press("Escape")
-            show(frame, "timeline")
-            assert frame.locator("img").count() == 0
-            assert frame.title() == "Hive locks"
-            assert tab.problems == []
-    finally:
-        stage.manager.release(lease)
-
-
 def test_it_is_used_by_keyboard_alone(stage: Stage) -> None:
     with stage.sign_in("operator") as tab:
         frame, keys = tab.open(framed=False), tab.page.keyboard
@@ -378,12 +230,6 @@ def test_everybody_can_read_and_use_it(stage: Stage, dark: bool, size: tuple[int
         assert found == {name: [] for name in found}
 
 
-def violations(frame: Frame) -> list[str]:
-    """What axe-core finds against WCAG 2.1 A and AA, and its own best practices."""
-    found = frame.evaluate("async () => (await axe.run()).violations")
-    return [f"{one['id']}: {one['nodes'][0]['html'][:200]} {one['nodes'][0]['failureSummary']}" for one in found]
-
-
 def test_it_asks_nothing_while_paused(stage: Stage) -> None:
     with stage.sign_in("viewer") as tab:
         frame = tab.open(framed=False)
@@ -418,9 +264,9 @@ def test_a_store_that_is_away_is_told_and_keeps_nobody_from_the_others(stage: St
     with stage.sign_in("viewer") as tab:
         tab.page.goto(f"{stage.airflow.url}/hivelock/?connection={away}")
         frame = tab.page.main_frame
-        expect(frame.locator("#problem")).to_contain_text("See that the store is up")
+        expect(frame.locator("#problem")).to_contain_text("Check that the store is up")
         expect(frame.locator("#freshness-text")).to_have_text("no answer")
-        expect(frame.locator("#panel")).to_contain_text("Nothing is known yet.")
+        expect(frame.locator("#panel")).to_contain_text("No data yet.")
         frame.locator("#connection").select_option("hivelock_default")
         expect(row(frame, "dw.carriers")).to_be_visible()
         expect(frame.locator("#problem")).to_be_hidden()

@@ -11,7 +11,7 @@ from urllib.parse import quote
 from playwright.sync_api import expect
 
 from tests.system.ui import scene
-from tests.system.ui.test_page import row, show
+from tests.system.ui.looking import row, show
 
 if TYPE_CHECKING:
     from tests.system.ui.conftest import Stage

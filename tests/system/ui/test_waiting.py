@@ -1,7 +1,6 @@
-"""What is waited for, as people see it: a lock, one of the leases that are counted, or a worker slot.
+"""The kinds of waiting on the page: for a lock, for one of the counted leases, or for a worker slot.
 
-The server's own answer with more waiters in it than the lock store has: what the page makes of them is the same for all
-stores.
+The server's own answer, with more waiters than the lock store has: the page treats them the same for all stores.
 """
 
 from __future__ import annotations
@@ -10,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from playwright.sync_api import expect
 
-from tests.system.ui.test_page import AXE, row, show, violations
+from tests.system.ui.looking import AXE, row, show, violations
 
 if TYPE_CHECKING:
     from playwright.sync_api import Route
@@ -30,13 +29,13 @@ def with_a_rerun(route: Route) -> None:
     def wait(dag: str, run: str, day: str, **how: Any) -> int:
         answer["owners"].append({"text": f"{dag} {run}", "dag": dag, "run": run, "task": "load"})
         place = len(answer["owners"]) - 1
-        held = [arrow for arrow in how.get("behind", ()) if not arrow["waiting"]]
+        holders = [arrow for arrow in how.get("blockers", ()) if not arrow["waiting"]]
         waits = {
             "priority": 1,
-            "place": 0,
-            "behind": [],
-            "held": held,
-            "direct": len(how.get("behind", ())),
+            "position": 0,
+            "blockers": [],
+            "holders": holders,
+            "direct": len(how.get("blockers", ())),
             "ahead": 0,
         }
         waiter = {"o": place, "since": holder["since"], "locks": [[day, "X"]], **waits, **how}
@@ -48,13 +47,13 @@ def with_a_rerun(route: Route) -> None:
 
     for number in range(ASIDE):
         wait("year", f"manual__aside_{number:02}", f"dw.year/dt=d{number:02}", **{"for": "slot"})
-    counted = {"for": "lease", "group": "the cluster", "out": 4, "place": 1}
+    counted = {"for": "lease", "group": "the cluster", "out": 4, "position": 1}
     first = wait(
-        "year", "manual__third", "dw.year/dt=98", behind=[arrow(holder["o"], waiting=False, counted=True)], **counted
+        "year", "manual__third", "dw.year/dt=98", blockers=[arrow(holder["o"], waiting=False, counted=True)], **counted
     )
-    wait("year", "manual__fourth", "dw.year/dt=99", behind=[arrow(first, waiting=True, counted=True)], **counted)
-    urgent = {"for": "lock", "place": 1, "priority": 10}
-    wait("urgent", "manual__1", "dw.delays/dt=2013-01-13", behind=[arrow(holder["o"], waiting=False)], **urgent)
+    wait("year", "manual__fourth", "dw.year/dt=99", blockers=[arrow(first, waiting=True, counted=True)], **counted)
+    urgent = {"for": "lock", "position": 1, "priority": 10}
+    wait("urgent", "manual__1", "dw.delays/dt=2013-01-13", blockers=[arrow(holder["o"], waiting=False)], **urgent)
     plain = {
         name: value for name, value in response.headers.items() if name not in ("content-encoding", "content-length")
     }
@@ -67,7 +66,7 @@ def test_a_wait_for_a_slot_or_for_a_counted_lease_is_told_from_one_for_a_lock(st
         frame = tab.open("?view=waiting&owner=manual__", framed=False)
         aside, counted, urgent = (row(frame, text) for text in ("aside_07", "manual__third", "urgent"))
         expect(aside.locator(".waits-for")).to_have_text("a worker slot")
-        expect(aside).to_contain_text("nothing; it holds no lock")
+        expect(aside).to_contain_text("none; it holds no lock")
         expect(counted.locator(".waits-for")).to_have_text("a lease of “the cluster”")
         expect(counted).to_contain_text("flights_daily")
         expect(row(frame, "manual__fourth")).to_contain_text("waits ahead: year")

@@ -1,4 +1,4 @@
-"""A real Airflow, YARN and HDFS: an application keeps its partition until the ResourceManager says that it is over."""
+"""A real Airflow, YARN and HDFS: an application keeps its partition until the ResourceManager reports its end."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def start(af: AirflowServer, workdir: Path) -> Iterator[Start]:
 def test_an_application_that_has_outlived_its_task_keeps_the_partition(
     manager: LockManager, cluster: YarnCluster, start: Start
 ) -> None:
-    """It goes on while nobody can ask for it, and publishes to HDFS."""
+    """It continues while the ResourceManager is down, and publishes to HDFS."""
     run = start("driver", "dw.outlives")
     run.begun()
     job = run.job(manager)
@@ -143,7 +143,7 @@ def test_a_retry_that_begins_anew_first_ends_the_application(
 def test_an_application_is_over_no_sooner_than_its_driver(
     manager: LockManager, cluster: YarnCluster, start: Start
 ) -> None:
-    """Marked failed: ``on_kill`` has it killed, and the ResourceManager says so before the NodeManager has done it."""
+    """Marked failed: ``on_kill`` kills it, and the ResourceManager reports the end before the NodeManager has done it."""
     run = start("driver", "dw.marked")
     run.begun()
     job = run.job(manager)
@@ -175,7 +175,7 @@ def test_a_client_that_has_outlived_its_task_keeps_the_partition(manager: LockMa
 def test_an_application_that_was_forgotten_is_not_taken_for_ended(
     manager: LockManager, cluster: YarnCluster, start: Start
 ) -> None:
-    """The ResourceManager was started anew, and keeps no state: a person looks, and says so."""
+    """The ResourceManager restarted without its state: a user looks, and frees the lease."""
     run = start("driver", "dw.forgotten")
     run.begun()
     job = run.job(manager)

@@ -41,7 +41,7 @@ def held_up(context: Any) -> None:
 
 
 def on_worker(context: Any) -> None:
-    """Go on as on a host of the run's own, in a namespace for host names: nobody elsewhere has its name."""
+    """Continue as on a host of the run's own, in a namespace for host names: no other process has that name."""
     libc = ctypes.CDLL(None, use_errno=True)
     if libc.unshare(CLONE_NEWUTS):
         raise OSError(ctypes.get_errno(), "unshare")

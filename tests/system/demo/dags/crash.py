@@ -1,4 +1,4 @@
-"""A DAG whose task is killed while it holds a lock that nothing releases: a stale lock in the making."""
+"""A DAG whose task is killed while it holds a lock without a release: it makes a stale lock."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Jobs on YARN that go on until somebody opens their gate, a file named for the run."""
+"""Jobs on YARN that run until their gate opens. The gate is a file with the name of the run."""
 
 from __future__ import annotations
 

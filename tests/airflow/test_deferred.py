@@ -1,0 +1,360 @@
+"""A lock begins when its work begins: until a task has its worker slot it holds no lock, and keeps its queue position."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from airflow.providers.common.compat.sdk import TaskDeferred
+from airflow.sdk import DAG
+from airflow.triggers.base import TaskFailedEvent
+
+from airflow_hivelock import HiveLockHook, HiveLockMixin
+from airflow_hivelock.locks import Lease, LockTimeout, StoreUnavailable, invitations, rules
+from airflow_hivelock.locks.backends.memory import MemoryAcquisition
+from airflow_hivelock.spec import OFF, LockSpec, Owner
+from airflow_hivelock.waiting import rounds
+from tests.airflow.acts import Acts
+from tests.airflow.deferred_task import OBJECT, OWNER, away, on_worker, trigger
+from tests.airflow.triggerer import Triggerer, fails
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from airflow_hivelock.locks import LockManager
+    from airflow_hivelock.locks.model import LockRequest
+    from airflow_hivelock.waiting.rounds import Round
+    from tests.airflow.conftest import Ran
+
+
+DAY = datetime(2013, 1, 15, tzinfo=UTC)
+ALIVE = ["deferred", "running", "queued", "scheduled", "up_for_retry"]
+
+
+def task(cls: Any = Acts, **options: Any) -> Any:
+    with DAG("dag", schedule=None, start_date=DAY):
+        return cls(**{"task_id": "lock", "writes": ["dw.delays/dt={{ ds }}"], **options})
+
+
+def holders(manager: LockManager) -> list[str]:
+    return [holder.owner.split("/")[-2] if "/" in holder.owner else holder.owner for holder in manager.show(OBJECT)]
+
+
+def forget(manager: LockManager) -> None:
+    """Take away what a living task has left for its worker."""
+    pending = manager.begin(rules.request(OWNER, writes=[OBJECT], attempt=1), lambda: None)
+    pending.poll()
+    if lease := manager.lease_of(OWNER):
+        manager.release(lease)
+
+
+@pytest.fixture
+def between(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[int], Any]], None]:
+    """``between(act)``: have *act* called with the round each time that a worker, its slot in hand, asks for the locks.
+
+    What *act* returns is called as soon as the worker has asked.
+    """
+
+    def wrap(act: Callable[[int], Any]) -> None:
+        original = HiveLockMixin._acquire_late
+
+        def both(self: HiveLockMixin, context: Any, given: Round) -> Any:
+            then = act(given.number)
+            try:
+                return original(self, context, given)
+            finally:
+                if callable(then):
+                    then()
+
+        monkeypatch.setattr(HiveLockMixin, "_acquire_late", both)
+
+    return wrap
+
+
+def locked(act: Callable[[], Any] = lambda: None, **options: Any) -> DAG:
+    with DAG("works", schedule=None, start_date=DAY) as dag:
+        Acts(**{"task_id": "work", "act": act, "writes": ["dw.delays/dt={{ ds }}"], **options})
+    return dag
+
+
+class FromTrigger:
+    """Makes ``dag.test()`` begin in the trigger, as a scheduler does: its first worker finds the locks taken."""
+
+    def __init__(self, manager: LockManager) -> None:
+        self.manager = manager
+
+    def __call__(self, number: int) -> Any:
+        if number:
+            return None
+        held = self.manager.acquire(owner="somebody", writes=[OBJECT])
+        return lambda: self.manager.release(held)
+
+
+def test_nobody_is_locked_out_by_a_task_that_waits_for_its_slot(
+    manager: LockManager, run: Callable[..., Ran], between: Any, lines: Callable[[], str]
+) -> None:
+    seen: dict[int, tuple[list[str], int]] = {}
+    first = FromTrigger(manager)
+
+    def note(number: int) -> Any:
+        seen[number] = holders(manager), len(away(manager))
+        return first(number)
+
+    between(note)
+    during: list[str] = []
+    ran = run(locked(lambda: during.extend(holders(manager))), logical_date=DAY)
+    assert ran.state == "success"
+    assert seen == {0: ([], 0), 1: ([], 1)}
+    assert during == ["work"]
+    assert not manager.show()
+    assert re.search(
+        rf"{OBJECT} EXCLUSIVE; waiting for a worker slot, with its position until ..:..:..Z \(round 1 of 3\)", lines()
+    )
+    assert "gives its slot back" not in lines()
+
+
+def test_its_worker_and_its_trigger_ask_for_the_same_invitation(
+    manager: LockManager, run: Callable[..., Ran], between: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A worker that gives its slot back may leave a new invitation: one of 0 s would be over at once."""
+    asked: dict[bool, set[float]] = {}
+    begin = type(manager).begin
+
+    def noted(self: LockManager, request: LockRequest, *given: Any, **named: Any) -> Any:
+        if request.deferred:
+            asked.setdefault(request.has_slot, set()).add(request.deferred.invitation_s)
+        return begin(self, request, *given, **named)
+
+    monkeypatch.setattr(type(manager), "begin", noted)
+    between(FromTrigger(manager))
+    assert run(locked(), logical_date=DAY).state == "success"
+    assert asked == {True: {HiveLockHook().settings.invitation_s}, False: {HiveLockHook().settings.invitation_s}}
+    assert HiveLockHook().settings.invitation_s > 0
+
+
+def test_a_task_that_more_urgent_ones_pass_each_time_has_its_locks_kept_for_it_at_last(
+    manager: LockManager,
+    run: Callable[..., Ran],
+    between: Any,
+    lines: Callable[[], str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    kept: list[list[str]] = []
+    retake = HiveLockMixin._retake
+
+    def noted(self: Any, context: Any, event: Any, **options: Any) -> Lease:
+        kept.append(holders(manager))
+        return retake(self, context, event, **options)
+
+    def outrun(number: int) -> Any:
+        held = manager.acquire(owner=f"quick-{number}", writes=[OBJECT], priority=10)
+        return lambda: manager.release(held)
+
+    monkeypatch.setattr(HiveLockMixin, "_retake", noted)
+    between(outrun)
+    assert run(locked(), logical_date=DAY).state == "success"
+    assert kept == [["work"]]
+    said = lines()
+    for number in range(1, invitations.ROUNDS + 1):
+        assert re.search(rf"waiting for a worker slot, with its position until ..:..:..Z \(round {number} of 3\)", said)
+    then = "EXCLUSIVE. This worker gives its slot back, and the triggerer waits"
+    for number, what in ((1, " (round 2 of 3)"), (2, " (round 3 of 3)"), (3, ", takes the locks, and keeps them")):
+        assert f"In the way: quick-{number} holds {OBJECT} {then}{what}" in said
+    assert "Keeping the locks until the task has a worker slot" in said
+
+
+def test_the_second_try_begins_anew(manager: LockManager, run: Callable[..., Ran], between: Any) -> None:
+    tries: list[list[str]] = []
+
+    def act() -> None:
+        tries.append(holders(manager))
+        if len(tries) == 1:
+            raise RuntimeError("no such table")
+
+    between(FromTrigger(manager))
+    assert run(locked(act, retries=1, retry_delay=timedelta(0)), logical_date=DAY).state == "success"
+    assert tries == [["work"], ["work"]]
+    assert not manager.show()
+
+
+def test_where_nobody_is_in_the_way_it_costs_two_requests_as_a_trigger_does_that_keeps_its_locks(
+    manager: LockManager, triggerer: Triggerer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    steps: list[str] = []
+    step = MemoryAcquisition.step
+
+    def counted(self: MemoryAcquisition) -> Any:
+        outcome = step(self)
+        steps.append(type(outcome).__name__)
+        return outcome
+
+    async def body() -> Any:
+        return (await triggerer.event(await triggerer.start(task(), logical_date=DAY))).payload
+
+    monkeypatch.setattr(MemoryAcquisition, "step", counted)
+    on_worker(asyncio.run(body()))
+    assert steps == ["NeedsSlot", "Lease"], "one write each"
+    monkeypatch.setattr(invitations, "ROUNDS", 0)
+    steps.clear()
+    on_worker(asyncio.run(body()))
+    assert steps == ["Lease", "Lease"], "granted, and taken over"
+
+
+def test_a_worker_that_comes_too_late_fails_and_leaves_nothing(manager: LockManager, triggerer: Triggerer) -> None:
+    async def body() -> None:
+        await triggerer.event(await triggerer.defer(trigger()))
+
+    asyncio.run(body())
+    assert away(manager) == [OWNER]
+    manager.acquire(owner="somebody", writes=[OBJECT], priority=10)
+    with pytest.raises(LockTimeout, match="within 60 s"):
+        on_worker({"free": 1, "waited_s": 60.0}, timeout=timedelta(minutes=1))
+    assert not manager.waiters()
+
+
+def test_a_waiting_task_that_a_person_withdraws_fails_with_the_reason(
+    manager: LockManager, triggerer: Triggerer, lines: Callable[[], str]
+) -> None:
+    holder = manager.acquire(owner="somebody", writes=[OBJECT])
+
+    async def body() -> None:
+        started = await triggerer.defer(trigger())
+        await triggerer.until(lambda: bool(manager.waiters()), "it to wait")
+        assert manager.force_withdraw(OWNER, reason="wrong week", user="ann")
+        assert isinstance(await triggerer.event(started), TaskFailedEvent)
+
+    asyncio.run(body())
+    assert "was withdrawn while it waited" in lines()
+    assert "(ann: wrong week)" in lines()
+    assert not manager.waiters()
+    manager.verify(holder)
+
+
+def test_a_task_without_patience_takes_what_is_free(manager: LockManager, triggerer: Triggerer) -> None:
+    async def body() -> None:
+        event = await triggerer.event(await triggerer.start(task(timeout=timedelta(0)), logical_date=DAY))
+        assert on_worker(event.payload, timeout=timedelta(0)) is None
+
+    asyncio.run(body())
+    assert not manager.show()
+
+
+def test_it_works_unlocked_where_locking_was_turned_off(manager: LockManager) -> None:
+    held: list[str] = []
+    on_worker(OFF, act=lambda: held.extend(holders(manager)))
+    assert not held
+
+
+@pytest.mark.parametrize("state", ["failed", "skipped", "removed", None])
+@pytest.mark.parametrize("told", [True, False], ids=["told", "not yet told"])
+def test_a_task_that_ends_while_its_grant_is_deferred_leaves_nothing(
+    state: str | None, told: bool, manager: LockManager, triggerer: Triggerer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def body() -> None:
+        monkeypatch.setattr(rounds, "RESUME_S", 0.0 if told else 60.0)
+        trigger_id = await triggerer.defer(trigger())
+        await triggerer.until(lambda: away(manager), "its deferred grant")
+        if told:
+            await triggerer.event(trigger_id)
+        triggerer.states = {} if state is None else {"lock": state}
+        await triggerer.user_acts(trigger_id)
+
+    asyncio.run(body())
+    assert not manager.waiters()
+
+
+@pytest.mark.parametrize("state", ALIVE)
+def test_a_deferred_request_stays_known_while_its_task_lives(
+    state: str, manager: LockManager, triggerer: Triggerer, lines: Callable[[], str]
+) -> None:
+    async def body() -> None:
+        trigger_id = await triggerer.defer(trigger())
+        await triggerer.event(trigger_id)
+        triggerer.states = {"lock": state}
+        await triggerer.user_acts(trigger_id)
+
+    asyncio.run(body())
+    assert away(manager) == [OWNER]
+    assert "The queue position is kept" not in lines(), "it has none"
+    forget(manager)
+
+
+@pytest.mark.parametrize("state", ["success", "failed"])
+def test_a_trigger_that_hears_late_of_the_end_leaves_the_worker_s_lease_alone(
+    state: str, manager: LockManager, triggerer: Triggerer
+) -> None:
+    held: list[list[str]] = []
+
+    async def body() -> None:
+        trigger_id = await triggerer.defer(trigger())
+        event = await triggerer.event(trigger_id)
+        lease = manager.begin(rules.request(OWNER, writes=[OBJECT], attempt=1), lambda: None).poll()
+        assert isinstance(lease, Lease), event
+        triggerer.states = {"lock": state}
+        await triggerer.user_acts(trigger_id)
+        held.append(holders(manager))
+        manager.release(lease)
+
+    asyncio.run(body())
+    assert held == [["lock"]]
+
+
+def test_it_holds_nothing_while_airflow_hears_of_the_worker_s_end(
+    manager: LockManager, triggerer: Triggerer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def body() -> None:
+        monkeypatch.setattr(rounds, "RESUME_S", 1.0)
+        trigger_id = await triggerer.defer(trigger())
+        await triggerer.until(lambda: away(manager), "its deferred grant")
+        assert not triggerer.runner.events
+        manager.release(manager.acquire(owner="somebody", writes=[OBJECT], priority=10))
+        await triggerer.event(trigger_id)
+
+    asyncio.run(body())
+    forget(manager)
+
+
+def test_a_store_that_is_away_sends_it_back_to_wait(
+    manager: LockManager, monkeypatch: pytest.MonkeyPatch, lines: Callable[[], str]
+) -> None:
+    def down(_: MemoryAcquisition) -> Any:
+        raise StoreUnavailable("zk1 is down")
+
+    monkeypatch.setattr(MemoryAcquisition, "step", down)
+    with pytest.raises(TaskDeferred):
+        on_worker({"free": 1, "waited_s": 0.0})
+    assert (
+        "The lock store does not answer. This worker gives its slot back, and the triggerer waits (round 1 of 3)"
+        in lines()
+    )
+
+
+def test_a_lease_that_an_earlier_try_has_left_is_what_the_worker_gets(
+    manager: LockManager, triggerer: Triggerer
+) -> None:
+    """Its work may still run: no grant to defer."""
+    request = LockSpec([], [OBJECT]).request(HiveLockHook(), Owner("here", "dag", "run", "lock"), 1)
+    lease = manager.begin(request, lambda: None).poll()
+    assert isinstance(lease, Lease)
+
+    async def body() -> None:
+        event = await triggerer.event(await triggerer.defer(trigger(attempt=2)))
+        assert Lease.from_json(event.payload).id == lease.id
+
+    asyncio.run(body())
+    assert holders(manager) == ["lock"]
+
+
+@pytest.mark.parametrize("wrong", [{"round_number": "two"}, {"waited_s": "long"}, {"max_leases": 0}])
+def test_what_another_version_has_given_its_trigger_fails_the_task_with_a_word(
+    wrong: dict[str, Any], manager: LockManager, lines: Callable[[], str]
+) -> None:
+    async def body() -> None:
+        await fails(trigger(**wrong).run())
+
+    asyncio.run(body())
+    assert "error: " in lines()
+    assert not manager.waiters()

@@ -1,0 +1,169 @@
+"""What the page costs the lock store and the API server, and a lock store that does not answer."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import threading
+import time
+import warnings
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+# Airflow's own warnings.
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore")
+    from airflow_hivelock.ui import looks
+
+from airflow_hivelock.locks.errors import AccessDenied, HiveLockError, StoreCorrupted, StoreUnavailable
+from airflow_hivelock.ui.reads import SharedReads
+from tests.airflow.page import CURRENT, hold
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from fastapi.testclient import TestClient
+
+    from airflow_hivelock.locks import LockManager
+    from airflow_hivelock.locks.model import Lease
+
+
+def test_an_answer_that_has_not_changed_is_not_sent_again(
+    login: Callable[[str | None], TestClient], manager: LockManager
+) -> None:
+    lease = hold(manager)
+    viewer = login("viewer")
+    first = viewer.get(CURRENT)
+    again = viewer.get(CURRENT, headers={"If-None-Match": first.headers["ETag"]})
+    assert (again.status_code, again.content) == (304, b"")
+    manager.release(lease)
+    looks.reads.forget(("hivelock_default", "current"))
+    assert viewer.get(CURRENT, headers={"If-None-Match": first.headers["ETag"]}).status_code == 200
+
+
+def test_a_store_that_says_nothing_costs_one_thread_and_a_bounded_time(
+    login: Callable[[str | None], TestClient], manager: LockManager, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    silence, asked = threading.Event(), []
+
+    def leases_() -> list[Lease]:
+        asked.append(1)
+        silence.wait(60)
+        raise StoreUnavailable("ZooKeeper at zk:2181 is gone")
+
+    monkeypatch.setattr(looks, "reads", SharedReads("store", patience_s=0.3))
+    monkeypatch.setattr(manager.backend, "requests", leases_)
+    viewer = login("viewer")
+    viewer.get("/api/v1/connections")
+    started = time.monotonic()
+    try:
+        answers = [viewer.get(CURRENT) for _ in range(3)]
+    finally:
+        silence.set()
+    assert [answer.status_code for answer in answers] == [503] * 3
+    assert "zk:2181" not in answers[0].text, "a viewer is not told of servers"
+    assert time.monotonic() - started < 30, "bounded, and not by the store"
+    assert len(asked) == 1, "nobody asks again while the store has not answered"
+
+
+def test_many_viewers_cost_one_look(
+    login: Callable[[str | None], TestClient], manager: LockManager, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    counts: list[int] = []
+    leases_ = manager.backend.requests
+
+    def counted() -> Any:
+        counts.append(1)
+        return leases_()
+
+    monkeypatch.setattr(manager.backend, "requests", counted)
+    monkeypatch.setattr(looks, "FRESH_S", 60.0)
+    viewer = login("viewer")
+    for _ in range(5):
+        assert viewer.get(CURRENT).status_code == 200
+    assert len(counts) == 1
+
+
+def test_a_dear_look_is_left_alone_for_a_while_and_its_last_answer_does_meanwhile() -> None:
+    clock_s, reads, gate = [0.0], [], threading.Event()
+
+    def read() -> int:
+        reads.append(1)
+        gate.wait(60)
+        clock_s[0] += 2
+        return len(reads)
+
+    async def play() -> None:
+        shared = SharedReads("store", 60, clock=lambda: clock_s[0])
+        glance = partial(shared.glance, "look", read, 1.0, 60.0, 0.05)
+        assert await glance() is None, "nobody waits for the first either"
+        gate.set()
+        assert await shared.ask("look", read, 1.0) == 1
+        clock_s[0] += 7
+        assert await glance() == 1
+        assert len(reads) == 1, "it took two seconds: it rests for eight"
+        clock_s[0] += 2
+        gate.clear()
+        assert await glance() == 1, "the second is on its way"
+        clock_s[0] += 60
+        assert await glance() is None, "too old"
+        gate.set()
+        assert await shared.ask("look", read, 1.0) == 2
+
+    asyncio.run(play())
+
+
+def test_a_look_is_not_held_up_by_the_garbage_collector(
+    login: Callable[[str | None], TestClient], manager: LockManager, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Which took half of the time of a first look at thousands of locks, and runs again whatever becomes of the look."""
+    seen = []
+    requests = manager.backend.requests
+
+    def looked() -> Any:
+        seen.append(gc.isenabled())
+        if len(seen) > 1:
+            raise StoreUnavailable("gone")
+        return requests()
+
+    monkeypatch.setattr(manager.backend, "requests", looked)
+    viewer = login("viewer")
+    for status in (200, 503):
+        looks.reads.forget(("hivelock_default", "current"))
+        assert viewer.get(CURRENT).status_code == status
+        assert gc.isenabled()
+    assert seen == [False, False]
+    with looks._uncollected():
+        with looks._uncollected():
+            assert not gc.isenabled()
+        assert not gc.isenabled(), "another look still goes on"
+    assert gc.isenabled()
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (StoreUnavailable("zk:2181 is gone"), "Check that the store is up"),
+        (AccessDenied("zk:2181 wants a password"), "credentials"),
+        (StoreCorrupted("/airflow_hivelock/x is of a newer format"), "Upgrade"),
+    ],
+)
+def test_a_store_that_is_down_is_told_with_what_to_do(
+    login: Callable[[str | None], TestClient],
+    manager: LockManager,
+    monkeypatch: pytest.MonkeyPatch,
+    error: HiveLockError,
+    said: str,
+) -> None:
+    def fail() -> None:
+        raise error
+
+    monkeypatch.setattr(manager.backend, "requests", fail)
+    answer = login("viewer").get(CURRENT)
+    assert answer.status_code == 503
+    detail = answer.json()["detail"]
+    assert said in detail
+    assert "airflow hivelock --conn-id hivelock_default" in detail
+    assert str(error) not in detail, "a viewer is not told of servers"

@@ -1,0 +1,139 @@
+"""Events that meet an invited task: its turn has come, and its worker has not asked for the lock yet."""
+
+from __future__ import annotations
+
+import time
+from datetime import timedelta
+from functools import partial
+from typing import TYPE_CHECKING
+
+from airflow_hivelock import compat
+from tests.system.deaths.row import Row, row
+
+if TYPE_CHECKING:
+    from tests.system.deaths.play import Play, Run
+
+ROWS: list[Row] = []
+_row = partial(row, ROWS)
+
+BEFORE_THE_END_S = (1.0, 0.5, 0.0)
+"""How long before the end of the invitation the worker may ask. It takes up to a second to connect and ask."""
+
+
+def before_it_asks(play: Play, dag_id: str = "own_held_up") -> Run:
+    """A task on a started worker that is delayed before it asks."""
+    run = _invited(play, dag_id)
+    run.reach("running")
+    return run
+
+
+def _invited(play: Play, dag_id: str) -> Run:
+    if compat.TRIGGERS_RENDER:
+        run = play.start(dag_id)
+    else:  # it begins on a worker, which takes at once what is free
+        play.hold()
+        run = play.start(dag_id)
+        run.let_ask()
+        run.reach("deferred")
+        run.hold_up()
+        play.stage.manager.release(play.rivals[-1])
+    play.until(lambda: run.owner() in play.invited(), "it to be invited")
+    assert not play.owners()
+    return run
+
+
+@_row("invited, its worker killed before it asks: the next task gets the locks", "task")
+def invited_killed(play: Play) -> None:
+    run = before_it_asks(play)
+    run.kill()
+    run.await_end()
+    second = play.start("own")
+    play.writing()
+    assert play.owners() == [second.owner()]
+
+
+@_row("invited, its worker killed before it asks, with a retry", "task")
+def invited_killed_again(play: Play) -> None:
+    run = before_it_asks(play, "own_held_up_again")
+    run.kill()
+    run.until(lambda: run.try_number() == 2, "try 2")
+    run.let_ask()
+    play.writing()
+    assert play.owners() == [run.owner()]
+    assert not play.invited()
+
+
+# A worker that is let go on before it is killed may still ask; it then gives back what it gets.
+@_row("invited, its worker marked failed before it asks", "task")
+def invited_marked_failed(play: Play) -> None:
+    run = before_it_asks(play)
+    run.mark("failed")
+    run.await_end()
+    assert not play.owners()
+
+
+@_row("invited, marked failed while it waits for a worker slot: the next task gets the locks", "task")
+def invited_without_slot_marked_failed(play: Play) -> None:
+    run = _invited(play, "own_without_slot")
+    run.reach("scheduled")
+    run.mark("failed")
+    run.await_end()
+    play.until(lambda: not play.invited(), "the keeper to free its place")
+    play.start("own")
+    play.writing()
+
+
+@_row("invited, cleared before its worker asks", "task")
+def invited_cleared(play: Play) -> None:
+    # At once: on Airflow 3.1 a task that is cleared at work waits as for a retry.
+    run = before_it_asks(play, "own_held_up_again")
+    run.clear("job")
+    run.until(lambda: run.try_number() == 2, "try 2")
+    run.let_ask()
+    play.writing()
+    assert play.owners() == [run.owner()]
+
+
+@_row("invited, its run deleted before its worker asks: the next task gets the locks", "task")
+def invited_deleted(play: Play) -> None:
+    run = before_it_asks(play)
+    run.delete()
+    play.until(lambda: not play.invited(), "its place to be free")
+    play.start("own")
+    play.writing()
+
+
+@_row("invited; its worker asks when the invitation ends, and another task waits for that end", "task")
+def invited_until_it_asks(play: Play) -> None:
+    for number, before_s in enumerate(BEFORE_THE_END_S):
+        first = before_it_asks(play)
+        second = play.start("own")
+        play.await_waiters()
+        _await_end_of_invitation(play, first, before_s)
+        first.let_ask()
+        play.writing(2 * number + 1)
+        for run in (first, second):
+            run.open()
+        for run in (first, second):
+            run.reach("success")
+    assert len(play.lives()) == 2 * len(BEFORE_THE_END_S)
+
+
+def _await_end_of_invitation(play: Play, run: Run, before_s: float) -> None:
+    """Wait until *before_s* before it, by the lock store's clock. On a busy machine it may be over by now."""
+    manager = play.stage.manager
+    until = next((one.until for one in manager.waiters(play.table) if one.owner == run.owner()), None)
+    if until:
+        left_s = (until - timedelta(seconds=before_s) - manager.now()).total_seconds()
+        time.sleep(max(0.0, left_s))
+
+
+@_row("invited; its worker asks after the end: the next task goes first", "task")
+def invited_too_late(play: Play) -> None:
+    first = before_it_asks(play)
+    second = play.at_work("own")  # it waits until the invitation is over
+    first.let_ask()
+    play.await_waiters()
+    assert play.waiters() == [first.owner()]
+    second.open()
+    play.writing(2)
