@@ -9,7 +9,7 @@ EXECS := $(METASTORES) $(PACKED)
 SPARKS := 3.5 4.0
 HADOOP_CLIENT := 3.5.0
 
-.PHONY: help install lint unit test test-race test-spark test-airflow soak bench bench-leases bench-airflow structure demo wheel clean test-cluster test-security test-yarn test-ui pictures reference spec test-faults test-hives test-jobs test-mysql matrix fuzz
+.PHONY: help install lint unit test test-race test-spark test-airflow soak bench bench-leases bench-airflow structure demo wheel clean test-cluster test-security test-yarn test-ui pictures reference docs spec test-faults test-hives test-jobs test-mysql matrix fuzz release test-upgrade
 
 help:
 	@echo "make install     .venv with the package, Airflow, PySpark and the tools"
@@ -27,19 +27,22 @@ help:
 	@echo "make test-yarn   real Airflow, YARN and HDFS, out of Maven's repository: applications that outlive their tasks (installs Debian's maven where there is none)"
 	@echo "make test-faults networks, disks and clocks that fail: docs/faults.md (ten minutes)"
 	@echo "make test-hives  the lock managers, metastores and HiveServer2s of other Hives, $(EXECS), out of Maven's repository: docs/compatibility.md (20 min; FULL=1 races Spark jobs, too, and writes the table; installs Debian's maven where there is none)"
+	@echo "make test-upgrade  this version beside a next one, on ZooKeeper, PostgreSQL and SQLite, on MariaDB where it is installed, and in a real Airflow: docs/upgrade.md (a quarter of an hour; FULL=1 writes the table)"
 	@echo "make test-mysql  leases in MySQL's tongue, on a real MariaDB (installs Debian's mariadb-server where there is none)"
 	@echo "make matrix      other versions of Python, Airflow and the dependencies, each in an environment of its own: docs/compatibility.md (a quarter of an hour; FULL=1 tries all and writes the table, 40 min)"
 	@echo "make test-security  ZooKeeper, Hive and PostgreSQL with Kerberos, LDAP and TLS, let in and refused (installs Debian's krb5-kdc, slapd, postgresql and pgbouncer)"
 	@echo "make soak        the lock protocol under faults for a quarter of an hour, simulated and with real processes"
-	@echo "make bench       locks of 1 to 1,000 partitions and of 16 clients at once, beside Hive's own lock manager, kazoo and the floor, and beside 5,000 leases"
+	@echo "make bench       locks of 1 to 1,000 partitions and of 16 clients at once, beside Hive's own lock manager, kazoo and the floor, and beside 5,000 leases (PART=statements: what enable_hive_locks adds to a statement of Spark)"
 	@echo "make bench-leases leases in PostgreSQL, MariaDB (where it is installed) and SQLite: 10,000 grabs by 16 processes, beside bare row locks (aims: SELECT … FOR UPDATE at most 6 × as quick in PostgreSQL, 12 × in MariaDB)"
 	@echo "make bench-airflow how long a rerun closes its days to others, and what a thousand waiting runs cost the rest of an Airflow, beside other ways (80 min; PART=rerun or PART=waiting for one of them; PART=caps: what caps make of a rerun; PART=contention: order and priority of many tasks that want one table; FULL=1 has 1,000 of them, over an hour)"
 	@echo "make spec        the specification of the ZooKeeper protocol, checked with TLC (two minutes; FULL=1 has the large scenarios, some hours)"
 	@echo "make structure   the codebase in figures, and the files that one acquire runs through (CHECKOUT=../other for another one's)"
 	@echo "make fuzz        hostile input to everything that takes any, SECONDS=300 in all, by form and by coverage"
-	@echo "make lint        formatting, ruff, mypy"
+	@echo "make lint        formatting, ruff, mypy; TypeScript's compiler and ESLint for the page's scripts"
 	@echo "make reference   docs/reference.md, from the docstrings"
+	@echo "make docs        build/site/index.html, the documentation with search (a minute; a broken link fails)"
 	@echo "make wheel       dist/*.whl"
+	@echo "make release     what to publish, built twice, checked and tried in an empty environment: docs/releasing.md (5 min; FULL=1 also runs the demo from the wheel)"
 
 install: $(VENV)/installed
 
@@ -67,6 +70,7 @@ lint: install
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy .
+	$(BIN)/python -m tests.page
 
 unit: install
 	$(BIN)/python -m pytest tests/unit tests/airflow tests/docs -m "not integration and not airflow"
@@ -183,7 +187,12 @@ test-mysql: install
 	command -v mariadbd >/dev/null || (apt-get update -qq && DEBIAN_FRONTEND=noninteractive \
 		apt-get install -y -qq --no-install-recommends mariadb-server)
 	MARIADB=1 $(BIN)/python -m pytest -n 2 --dist loadfile tests/backends/test_mysql.py tests/backends/test_conformance.py \
-		tests/backends/test_database.py tests/backends/test_state_machine.py tests/system/leases -k mysql
+		tests/backends/test_database.py tests/backends/test_state_machine.py tests/system/leases \
+		tests/system/histories/test_rows.py tests/system/histories/test_row_histories.py -k mysql
+
+# Wheels of this version and of two later ones, which are patches, each in a folder of its own.
+test-upgrade: install
+	$(BIN)/python -m tests.system.upgrade $(if $(FULL),--full)
 
 matrix: install
 	$(BIN)/python -m tests.system.matrix $(if $(FULL),--full)
@@ -204,7 +213,7 @@ soak: install
 	HISTORY_SECONDS=$(if $(FULL),600,120) $(BIN)/python -m pytest -s tests/system/histories
 
 bench: install
-	$(BIN)/python -m tests.bench
+	$(BIN)/python -m tests.bench$(if $(PART),.$(PART))
 
 bench-airflow: install
 	$(BIN)/python -m $(if $(filter caps contention,$(PART)),tests.bench.$(PART),tests.bench.waiting $(PART))$(if $(FULL),$(if $(filter contention,$(PART)), --scenes all))
@@ -221,6 +230,7 @@ bench-leases: install
 
 spec: .venv-spec/installed
 	.venv-spec/bin/python -m tests.spec $(if $(FULL),--full)
+	$(if $(FULL),.venv-spec/bin/python -m tests.spec.behaviours)
 
 structure: install
 	$(BIN)/python -m tests.structure $(CHECKOUT)
@@ -231,6 +241,16 @@ demo: install
 reference: install
 	AIRFLOW_HOME=$(CURDIR)/$(VENV)/airflow $(BIN)/python -m tests.docs.reference
 
+# Sphinx has its own environment, so this target does not need .venv. A broken link or a warning fails.
+.venv-docs/installed: pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(@D)
+	$(@D)/bin/pip install --quiet --upgrade pip
+	$(@D)/bin/pip install --quiet --constraint constraints.txt --group docs
+	touch $@
+
+docs: .venv-docs/installed
+	.venv-docs/bin/python -m tests.docs.site
+
 # atheris has no wheel for every machine: without it, by form only.
 $(VENV)/fuzz: $(VENV)/installed
 	-$(BIN)/pip install --quiet --constraint constraints.txt --group fuzz
@@ -239,6 +259,14 @@ $(VENV)/fuzz: $(VENV)/installed
 # TARGETS=plan for one of tests/fuzz/corpus; SEED=1 to repeat a run.
 fuzz: $(VENV)/fuzz
 	$(BIN)/python -m tests.fuzz --seconds $(or $(SECONDS),300) $(if $(SEED),--seed $(SEED)) $(TARGETS)
+
+$(VENV)/release: $(VENV)/installed
+	$(BIN)/pip install --quiet --constraint constraints.txt --group release
+	touch $@
+
+# docs/releasing.md: what is to be published comes to dist; nothing is uploaded.
+release: $(VENV)/release
+	$(BIN)/python -m tests.release $(if $(TAG),--tag $(TAG)) $(if $(FULL),--full)
 
 wheel: install
 	$(BIN)/python -m build --wheel --no-isolation

@@ -1,8 +1,9 @@
-"""One day's delays, under locks: the day's flights are locked to be read, the day's delays to be written.
+r"""One day's delays, under locks: the day's flights are locked to be read, the day's delays to be written.
 
 A rerun over a date range is an ordinary backfill of this DAG::
 
-    airflow backfill create --dag-id flights_daily --from-date 2013-01-01 --to-date 2013-01-31 --max-active-runs 20
+    airflow backfill create --dag-id flights_daily --from-date 2013-01-01 --to-date 2013-01-31 \
+        --reprocess-behavior completed --max-active-runs 20
 
 A run that meets a lock waits in the triggerer and uses no worker slot; so a month of them may wait for one Hive
 session, and every other DAG goes on. No more days are locked at a time than are worked on.

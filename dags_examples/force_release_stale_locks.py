@@ -34,6 +34,7 @@ with DAG(
     catchup=False,
     is_paused_upon_creation=False,  # paused, it would run no keeper
     max_active_runs=1,
+    default_args={"retries": 2, "retry_delay": timedelta(minutes=1)},  # the first run may come before the API server
     render_template_as_native_obj=True,
     params={
         "dry_run": Param(False, type="boolean", description="only say what would be freed"),
