@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import pytest
+
 from airflow_hivelock.locks import queueing
 from airflow_hivelock.locks.backend import Blocked, NeedsSlot
 from airflow_hivelock.locks.backends.zookeeper import listings, nodes, permits, waiting
@@ -21,8 +23,6 @@ from tests.simulation.stage import reads, step_by_step, writes
 from tests.simulation.themes import LIMITED_AND_LOCKED
 
 if TYPE_CHECKING:
-    import pytest
-
     from airflow_hivelock.locks.backends.zookeeper.client import Op
     from tests.simulation.stage import Stage
 
@@ -65,6 +65,26 @@ def permits_not_watched(patch: Patch) -> None:
 def permit_kept_at_release(patch: Patch) -> None:
     """Its lease is over, and is counted for ever."""
     leave_out(patch, lambda old, new, op: _gives(op, "permits") and new.state is State.TOMBSTONE)
+
+
+def refused_after_it_was_parked(stage: Stage) -> None:
+    ours, mine, theirs = (stage.process(name) for name in ("ours", "mine", "theirs"))
+    theirs.gets("d", [], ["w.d"])
+    ours.releases(ours.gets("x", [], ["w.b"]))
+    lease = ours.gets("a", [], ["w.a"], limit=ONE)
+    waiter = mine.asks("b", [], ["w.b"], limit=ONE)
+    assert isinstance(waiter.poll(), Blocked)
+    ours.releases(lease)
+    mine.session.before(writes("b", "granted"), lambda: theirs.asks("c", [], ["w.b", "w.d"]).poll())
+    mine.session.before(writes("b", "granted"), lambda: pytest.fail("it tries again, although c is before it"))
+    assert isinstance(waiter.poll(), Blocked)
+    assert isinstance(waiter.poll(), Blocked)
+
+
+@mutation(refused_after_it_was_parked)
+def look_kept_while_parked(patch: Patch) -> None:
+    """It closes a partition for a grant that it must give back."""
+    edit(patch, ZooKeeperAcquisition, "_enter", " if record.queued else None", "")
 
 
 def granted_by_a_step_that_takes_long(stage: Stage) -> None:

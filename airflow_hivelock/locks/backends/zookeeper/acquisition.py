@@ -261,7 +261,8 @@ class ZooKeeperAcquisition:
                 store.make_queues(mine.locks)
             raise Again
         turn.record = record = done.record
-        turn.look = store.snapshot(mine.locks, done.replies)
+        # A parked request, or a grant that is taken over, first looks elsewhere. By then these reads are too old.
+        turn.look = store.snapshot(mine.locks, done.replies) if record.queued else None
         if record.waits:
             turn.enters(record, claim, created=existing is None or not existing.has_tickets)
 
