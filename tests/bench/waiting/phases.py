@@ -90,7 +90,7 @@ def hand_overs(site: Site, runs: int) -> HandOvers:
     ended = site.ended("one_by_one")
     granted_s, succeeded_s = [], []
     for before, after in pairwise(line):
-        assert before.ended is not None
+        assert before.ended is not None, f"it holds again, or still: {before}"
         granted_s.append((after.granted - before.ended).total_seconds())
         succeeded_s.append(ended[after.owner.split("/")[2]] - before.ended.timestamp())
     return HandOvers(granted_s, succeeded_s)
