@@ -78,7 +78,7 @@ def test_explain_locks_is_told_of_tables_and_whose_table_of_commands_to_follow(r
     code, out, err = run("-e", "explain locks select * from dw.t")
     assert (code, "dw.t -> EXCLUSIVE" in out) == (0, True)
     assert "--partition-columns \"{'dw.t': ['dt']}\"" in err
-    assert "--unpartitioned dw.t where it has none" in err
+    assert "--unpartitioned dw.t if it has none" in err
     code, out, err = run("--unpartitioned", "dw.t", "--unpartitioned", "dw.u", "-e", "explain locks select * from dw.t")
     assert (code, "dw.t -> SHARED" in out, err) == (0, True, "")
     columns = ("--partition-columns", "{'dw.t': ['dt']}")
@@ -135,7 +135,7 @@ def test_the_columns_of_tables_are_declared_with_an_option(run: Run, manager: Lo
         (
             2,
             ("-e", "lock table dw.u partition (d='2024-2-9') shared"),
-            """--partition-columns "{'dw.u': ['d string']}" takes the value as it is written""",
+            """--partition-columns "{'dw.u': ['d string']}" uses the value as it is written""",
         ),
         (
             *(2, ("--partition-columns", "dw.u d", "-e", "show locks")),

@@ -101,14 +101,14 @@ def test_a_writer_excludes_from_what_it_writes(write: str, exclusive: str, caplo
 def test_a_partition_of_sparks_own_format_is_written_under_the_whole_table(caplog: pytest.LogCaptureFixture) -> None:
     assert planned([], ["dw.delays/dt=2013-01-01..2013-01-31"]) == ([], ["dw.delays"])
     assert [record.getMessage() for record in caplog.records] == [
-        "dw.delays is locked EXCLUSIVE as a whole: writers of a parquet table disturb one another in all its partitions"
+        "dw.delays is locked EXCLUSIVE as a whole: writers of a parquet table disturb each other, even in different partitions"
     ]
     assert planned(["dw.delays/dt=2013-01-01"], []) == (["dw.delays/dt=2013-01-01"], [])
 
 
 def test_a_table_whose_partitions_cannot_be_listed_is_read_alone(caplog: pytest.LogCaptureFixture) -> None:
     assert planned(["dw.flights", "dw.flights/dt=1"], [], None) == (["dw.flights/dt=1"], ["dw.flights"])
-    assert "or unpartitioned=['dw.flights'] where it has none" in caplog.text
+    assert "or unpartitioned=['dw.flights'] if it has none" in caplog.text
     caplog.clear()
     assert planned(["dw.flights"], [], None, ("DW.Flights",)) == (["dw.flights"], [])
     assert not caplog.records
@@ -188,11 +188,15 @@ def test_numbers_as_hive_keeps_them_are_accepted() -> None:
     ("reads", "writes", "complaint"),
     [
         (["dw.flihgts/dt=2013-01-01"], [], "dw.flihgts: there is no such table to read; did you mean dw.flights?"),
-        (["dw.qqq"], ["dw.planes"], "dw.qqq: there is no such table to read. A task that makes it names it in writes"),
+        (
+            ["dw.qqq"],
+            ["dw.planes"],
+            "dw.qqq: there is no such table to read. If this task creates it, add it to writes",
+        ),
         (["shopp.sales"], [], "shopp.sales: there is no database shopp; did you mean shop?"),
         ([], ["shopp.sales/dt=1"], "shopp.sales: there is no database shopp; did you mean shop?"),
         (["shopp"], [], "shopp: there is no database shopp; did you mean shop?"),
-        ([], ["qqq.t"], "there is no database qqq. A task that makes it names it in writes: writes=['qqq']"),
+        ([], ["qqq.t"], "there is no database qqq. If this task creates it, add it to writes: writes=['qqq']"),
     ],
 )
 def test_a_name_that_does_not_exist_and_cannot_be_meant_is_refused(
@@ -205,7 +209,7 @@ def test_a_name_that_does_not_exist_and_cannot_be_meant_is_refused(
 
 def test_a_table_that_the_task_may_make_is_warned_of_and_locked(caplog: pytest.LogCaptureFixture) -> None:
     assert planned([], ["dw.flihgts/dt=2013-01-01..2013-01-09"])[1][0] == "dw.flihgts/dt=2013-01-01"
-    said = "dw.flihgts: there is no such table to write; did you mean dw.flights? It is locked, for a job that makes it"
+    said = "dw.flihgts: there is no such table to write; did you mean dw.flights? It is locked, because the job can create it"
     assert [record.getMessage() for record in caplog.records] == [said]
     assert planned(["dw.stage"], ["dw.stage"]) == (["dw.stage"], ["dw.stage"])
     assert planned(["new.t"], ["new", "new.t"]) == (["new.t"], ["new", "new.t"])
@@ -238,7 +242,7 @@ def test_what_no_catalog_would_make_right_is_refused_without_one(
 @pytest.mark.parametrize(
     ("declared", "complaint"),
     [
-        ("dw.flights", "partitioned by dt/hr; take it out of unpartitioned"),
+        ("dw.flights", "partitioned by dt/hr; remove it from unpartitioned"),
         ("dw", "is not a table"),
         ("dw.planes/dt=1", "is not a table"),
     ],
@@ -260,7 +264,7 @@ def test_one_name_in_place_of_a_list_is_refused() -> None:
 
 def test_a_view_says_that_it_protects_nothing_below(caplog: pytest.LogCaptureFixture) -> None:
     assert planned(["dw.recent"], []) == (["dw.recent"], [])
-    assert "does not protect the tables below it" in caplog.text
+    assert "does not protect the tables in its query" in caplog.text
 
 
 @pytest.mark.parametrize(

@@ -104,7 +104,9 @@ def test_all_of_a_statement_that_is_put_together_is_planned(text: str) -> None:
 
 @pytest.mark.parametrize("text", ["'select * from orders' || x", "x", "'select 1' + 'a'", r"'select * from orde\162s'"])
 def test_a_statement_that_is_not_constant_is_refused(text: str) -> None:
-    with pytest.raises(InvalidRequest, match=r"what this runs is not known; .*or name reads and writes instead"):
+    with pytest.raises(
+        InvalidRequest, match=r"the SQL of this EXECUTE is not known; .*or name reads and writes instead"
+    ):
         read(f"execute immediate {text}")
 
 

@@ -234,8 +234,8 @@ def test_a_view_that_cannot_be_read_is_named(texts: dict[str, str], said: str) -
 @pytest.mark.parametrize(
     ("sql", "wanted"),
     [
-        ("insert into t replace where select 1", "a condition is wanted here; name reads and writes instead"),
-        ("begin if then select 1; end if; end", "an expression is wanted here; name reads and writes instead"),
+        ("insert into t replace where select 1", "a condition is missing here; name reads and writes instead"),
+        ("begin if then select 1; end if; end", "an expression is missing here; name reads and writes instead"),
     ],
 )
 def test_a_condition_that_is_missing_is_refused_in_the_error_tree(sql: str, wanted: str) -> None:
@@ -272,7 +272,7 @@ def test_a_table_that_sql_reads_and_that_does_not_exist_is_warned_of(caplog: pyt
     assert not caplog.records
     locks("insert into dw.u select * from other.t", Warehouse())
     assert [record.getMessage() for record in caplog.records] == [
-        "other.t: there is no such table to read. Only a temporary view can be meant, and is locked for nothing"
+        "other.t: there is no such table to read. It is locked; a temporary view of that name needs no lock"
     ]
     caplog.clear()
     locks("select * from dw.day_tt", Warehouse())

@@ -200,7 +200,7 @@ def test_what_is_declared_counts_whatever_the_metastore_says() -> None:
 def test_a_refusal_says_what_is_kept_and_how_to_say_that_it_is_meant(kind: str, value: str, said: str) -> None:
     with pytest.raises(InvalidRequest, match=re.escape(said)) as refused:
         plan([f"dw.t/c={value}"], [], OneTable(kind))
-    assert "partition_columns={'dw.t': ['c string']} takes the value as it is written" in str(refused.value)
+    assert "partition_columns={'dw.t': ['c string']} uses the value as it is written" in str(refused.value)
 
 
 def test_a_range_is_of_values_as_they_are_kept() -> None:

@@ -1,6 +1,6 @@
-"""From what a job does, by names of data or by its SQL, to the objects that it locks.
+"""Plans the locks of a job, from the names of its data or from its SQL.
 
-:mod:`.data` has the locks for reading and writing data. :mod:`.text` plans SQL, and prints a plan.
+:mod:`.data` plans names of data. :mod:`.text` plans SQL, and prints a plan.
 """
 
 from airflow_hivelock.locks.plan.data import FOLLOWS, Follows, check_follows, check_names, plan

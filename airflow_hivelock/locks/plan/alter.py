@@ -34,11 +34,11 @@ _WHOLE = frozenset(
         *("RECOVER", "RENAME", "REPLACE", "SET", "SKEWED", "UNSET", "UPDATE"),
     ]
 )
-"""With what the changes begin that are EXCLUSIVE on the table, or on the one partition that they name."""
+"""First words of changes that lock the table EXCLUSIVE, or only the partition that they name."""
 
 
 def alter(cursor: Cursor, planner: Planner) -> None:
-    """After ALTER."""
+    """Plan the rest of a statement after ALTER."""
     if cursor.take_any(*DATABASES):
         planner.write(planner.database(cursor))
         if not cursor.take_any("SET", "UNSET", "DEFAULT"):
@@ -81,11 +81,11 @@ def _view(cursor: Cursor, planner: Planner, materialized: bool = False) -> None:
         cursor.end()
         if not planner.read_view(cursor.statement, target, ALWAYS, materialized):
             cursor.refuse(
-                "what this view reads is not known; give a metastore, or name reads and writes instead", step=""
+                "the query of this view is not known; set a metastore, or name reads and writes instead", step=""
             )
     elif cursor.take("ADD"):
         cursor.take("IF", "NOT", "EXISTS")
-        while not cursor.done():  # of a partition of a view Hive reads what the view does
+        while not cursor.done():  # to add a partition of a view, Hive reads the view
             planner.read_view(cursor.statement, target, cursor.spec().condition(), materialized)
     elif cursor.take_any("SET", "UNSET", "DROP", "ENABLE", "DISABLE") or cursor.take("WITH", "SCHEMA"):
         no_query(cursor)
@@ -94,7 +94,7 @@ def _view(cursor: Cursor, planner: Planner, materialized: bool = False) -> None:
 
 
 def _index(cursor: Cursor, planner: Planner) -> None:
-    """``INDEX name ON t``: to rebuild it is to write the table that holds it."""
+    """``INDEX name ON t``. REBUILD writes the table that holds the index."""
     name = cursor.identifier()
     cursor.expect("ON")
     table = planner.table(cursor)
@@ -103,7 +103,7 @@ def _index(cursor: Cursor, planner: Planner) -> None:
     if cursor.take("REBUILD"):
         holds = index_table(name, table)
         if holds not in planner.session.made and planner.session.tables.table(holds) is None:
-            cursor.refuse("which table holds this index is not known")
+            cursor.refuse("cannot tell which table holds this index")
         planner.scan(cursor.statement, table, spec)
         planner.write(holds)
         cursor.end()
@@ -137,7 +137,7 @@ def _table(cursor: Cursor, planner: Planner, table: LockObject) -> None:
 
 
 def _only_looks(cursor: Cursor, planner: Planner, spec: Spec | None) -> bool:
-    """Whether this change of how data is described is SHARED: the documents and real Hive differ on most of them."""
+    """Whether this change locks SHARED instead of EXCLUSIVE. Hive's documents and real Hive differ on most of them."""
     if cursor.sees("SET", "SERDEPROPERTIES") or cursor.sees("UNSET", "SERDEPROPERTIES"):
         return spec is None or planner.as_hive
     if cursor.sees("SET", "SERDE") or cursor.sees("SET", "FILEFORMAT"):
@@ -149,7 +149,7 @@ def _only_looks(cursor: Cursor, planner: Planner, spec: Spec | None) -> bool:
 def _selected(
     cursor: Cursor, planner: Planner, table: LockObject, spec: Spec | None, *, only_looks: bool = False
 ) -> None:
-    """What *spec* selects, or the table, is changed; or, where the change *only_looks*, must stay."""
+    """Add a write of the partitions that *spec* selects, or of the table. With *only_looks*, add them as looks."""
     selected = planner.partitions(cursor.statement, table, spec) if spec else [table]
     (planner.look if only_looks else planner.write)(*selected)
     planner.look(table)
@@ -182,7 +182,7 @@ def _drop(cursor: Cursor, planner: Planner, table: LockObject) -> None:
 
 
 def _exchange(cursor: Cursor, planner: Planner, table: LockObject) -> None:
-    """``EXCHANGE PARTITION (…) WITH TABLE other``: the partition moves from the other table to this one."""
+    """``EXCHANGE PARTITION (…) WITH TABLE other``. It moves the partition from the other table to this one."""
     spec = cursor.spec()
     cursor.expect("WITH", "TABLE")
     other = planner.table(cursor)

@@ -1,7 +1,7 @@
-"""A WHERE on partition columns, in three values: True, False, and None for unknown.
+"""Conditions on partition columns, with three values: True, False, and None for unknown.
 
-A read leaves a partition out only if the condition is False for it. A condition that the planner does not understand
-leaves none out. :func:`narrow` finds the partitions with rows that can make a condition true.
+A read skips a partition only if its condition is False there. A condition that the planner does not understand is
+unknown, so it skips nothing. :func:`narrow` finds the partitions that a read with a condition must lock.
 """
 
 from __future__ import annotations
@@ -30,17 +30,17 @@ _INTEGER = re.compile(r"-?[0-9]{1,18}", re.ASCII)
 class Literal:
     """A constant.
 
-    :param kind: ``string``, ``number``, ``date``, ``boolean``, ``timestamp``, ``midnight`` (a date, or to some engines its
-        first moment) or ``computed`` (not known).
+    :param kind: ``string``, ``number``, ``date``, ``boolean``, ``timestamp``, ``midnight`` (a date for some engines, a
+        timestamp for others) or ``computed`` (an expression of unknown value).
     """
 
     text: str
     kind: str = "string"
 
     def value(self, kind: str) -> str | None:
-        """The text that a partition column of type *kind* keeps for it; None if other texts may equal it.
+        """The one stored text that equals the literal in a column of type *kind*. None if several can equal it.
 
-        :param kind: Hive's type in lower case; empty where it is not known.
+        :param kind: Hive's type in lower case; empty if not known.
         """
         if self.text == DEFAULT_PARTITION:
             return self.text
@@ -55,7 +55,7 @@ class Literal:
         return None
 
     def kept(self, kind: str) -> str | None:
-        """What a partition column of type *kind* is given by ``PARTITION (column = literal)``; None where not certain."""
+        """The text that ``PARTITION (column = literal)`` stores in a column of type *kind*. None if not certain."""
         if self.kind in ("midnight", "computed"):
             return None
         if not self.text:
@@ -66,9 +66,9 @@ class Literal:
         if self.kind == "number" and (text or kind.startswith("char")):
             return (
                 str(int(self.text)) if text and _INTEGER.fullmatch(self.text) else None
-            )  # a string column has 7 for 07
+            )  # a string column stores 7 for 07
         if (self.kind == "date" and not text and kind != "date") or kind == "boolean":
-            return None  # Hive takes 'false' in quotes for true, and Spark does not
+            return None  # Hive reads 'false' in quotes as true, and Spark as false
         return self._canonical(kind)
 
     def _canonical(self, kind: str) -> str | None:
@@ -90,25 +90,25 @@ class Condition:
     """A boolean expression. Its value is unknown in this base class."""
 
     def holds(self, partition: Partition) -> bool | None:
-        """Whether it is true for rows of *partition*."""
+        """Whether the condition is true for the rows of *partition*. None means unknown."""
         return None
 
     def values(self, column: str, kind: str, ranges: bool = False) -> frozenset[str] | None:
-        """All that *column* can be where it is true, as partitions are named; None: anything.
+        """The values of *column* for which the condition can be true, as stored texts. None means any value.
 
         :param kind: the column's type.
-        :param ranges: whether to name all values between two dates or whole numbers.
+        :param ranges: whether to list all values between two dates or whole numbers.
         """
         return None
 
     def columns(self) -> frozenset[str]:
-        """The columns that it speaks of."""
+        """The columns in the condition."""
         return frozenset()
 
     def renamed(self, source: Callable[[str], str | None], widened: bool = False) -> Condition:
-        """The same about other columns; *source* gives None for what has no counterpart.
+        """The condition with its columns renamed by *source*. Parts become unknown if *source* returns None.
 
-        :param widened: whether those columns may have been made texts before they are compared, as a union does.
+        :param widened: whether the engine can convert the columns to strings before it compares, as for a union.
         """
         return self
 
@@ -128,7 +128,7 @@ class Compare(Condition):
     def holds(self, partition: Partition) -> bool | None:
         value, kind = partition.values.get(self.column), partition.types.get(self.column, "")
         if self.widened and kind in INTEGERS and self.literal.kind == "string":
-            return None  # as a text 9 is more than '10'
+            return None  # as strings, '9' > '10'
         order = None if not value else _order(value, kind, self.literal)
         if order is None:
             return None
@@ -188,7 +188,7 @@ class OneOf(Condition):
         return UNKNOWN if column is None else OneOf(column, self.literals, self.widened or widened)
 
     def _split(self, kind: str) -> tuple[frozenset[str], tuple[Literal, ...]]:
-        """Its values, and the literals that may equal more than one value. They are computed once, because IN can be long."""
+        """The stored values, and the literals that can equal several values. Computed once, because IN can be long."""
         if kind not in self._known:
             values = {literal: literal.value(kind) for literal in self.literals}
             exact = frozenset(value for value in values.values() if value is not None)
@@ -244,7 +244,7 @@ class _Several(Condition):
 
     @cached_property
     def _hash(self) -> int:
-        """Once: what a long WHERE says is shared by all of its sources."""
+        """The hash, computed once, because all sources of a query share one long WHERE."""
         return hash((type(self), self.parts))
 
     def columns(self) -> frozenset[str]:
@@ -255,7 +255,7 @@ class _Several(Condition):
 
 
 class And(_Several):
-    """Nothing of AND is true."""
+    """Three-valued AND. It is true if it has no parts."""
 
     def holds(self, partition: Partition) -> bool | None:
         some_false = _any(None if (held := part.holds(partition)) is None else not held for part in self.parts)
@@ -268,7 +268,7 @@ class And(_Several):
         return self._range(column, kind) if ranges else None
 
     def _range(self, column: str, kind: str) -> frozenset[str] | None:
-        """The values between the ends of a BETWEEN, for tables whose partitions cannot be listed."""
+        """The values of a BETWEEN, for tables whose partitions cannot be listed. None if there is no such range."""
         ends = {part.sign: part.literal for part in self.parts if isinstance(part, Compare) and part.column == column}
         if not {">=", "<="} <= ends.keys() or not all(
             is_date(end.text) or end.kind == "number" for end in (ends[">="], ends["<="])
@@ -285,7 +285,7 @@ class And(_Several):
 
 
 class Together(And):
-    """An AND that engines evaluate whole, or not at all: columns in a tuple."""
+    """A comparison of tuples. Engines skip partitions by it only if all its columns are partition columns."""
 
     def holds(self, partition: Partition) -> bool | None:
         return super().holds(partition) if self.columns() <= partition.values.keys() else None
@@ -295,7 +295,7 @@ class Together(And):
 
 
 class Or(_Several):
-    """Nothing of OR is false."""
+    """Three-valued OR. It is false if it has no parts."""
 
     def holds(self, partition: Partition) -> bool | None:
         return _any(part.holds(partition) for part in self.parts)
@@ -313,7 +313,7 @@ ALWAYS = And(())
 
 
 def any_of(conditions: Iterable[Condition]) -> Condition:
-    """OR of them; what says the same column's values is put together."""
+    """The OR of *conditions*. Equalities on one column become one IN."""
     others: list[Condition] = []
     literals: dict[str, list[Literal]] = {}
     for each in conditions:
@@ -325,12 +325,11 @@ def any_of(conditions: Iterable[Condition]) -> Condition:
 
 
 def all_of(conditions: Iterable[Condition]) -> Condition:
-    """AND of them."""
     return And(tuple(conditions))
 
 
 def _any(found: Iterable[bool | None]) -> bool | None:
-    """Whether one is True; None where one may be."""
+    """Whether one is True. None if none is True and one is unknown."""
     known: bool | None = False
     for each in found:
         if each:
@@ -341,7 +340,7 @@ def _any(found: Iterable[bool | None]) -> bool | None:
 
 
 def _order(value: str, kind: str, literal: Literal) -> int | None:
-    """Below, at or above zero as *value*, of a column of type *kind*, compares to *literal*; None: not known."""
+    """A number below, at or above zero: *value* of a column of type *kind* compared to *literal*. None if not known."""
     one, other = value, literal.text
     if literal.kind in ("boolean", "timestamp", "computed") or (literal.kind == "midnight" and one == other):
         return None
@@ -358,17 +357,17 @@ def _order(value: str, kind: str, literal: Literal) -> int | None:
 
 
 def narrow(target: LockObject, condition: Condition, tables: KnownTables, limit: int) -> list[LockObject]:
-    """The partitions, or prefixes of them, of the table *target* that hold all rows for which *condition* can be true.
+    """The partitions or prefixes of the table *target* with all rows that can make *condition* true.
 
-    Where it leaves one value or some to a column they are named, whether they exist or not; of other conditions,
-    what exists is asked. The table itself where nothing is known of it, or it would be more than *limit* objects.
+    If the condition allows a column only some values, the result has these, even if they do not exist. For other
+    conditions the catalog lists the partitions. The result is the table if it is not known, or above *limit* objects.
     """
     table = tables.table(target)
     if table is None or not condition.columns() & set(table.partition_columns):
         return [target]
     named = _named(target, condition, table, tables, limit)
     depth = len(named[0].partition) if named else len(table.partition_columns)
-    found = named  # a prefix: all partitions in it
+    found = named  # a prefix means all partitions below it
     if condition.columns() & set(table.partition_columns[depth:]) and tables.catalog is not None:
         listed = [partition for prefix in named for partition in tables.listed(prefix) or ()]
         found = [partition for partition in listed if _may_hold(condition, partition, table)]
@@ -378,7 +377,7 @@ def narrow(target: LockObject, condition: Condition, tables: KnownTables, limit:
 
 
 def _named(target: LockObject, condition: Condition, table: Table, tables: KnownTables, limit: int) -> list[LockObject]:
-    """What can be named from the condition alone: the table, prefixes or partitions; nothing for a contradiction."""
+    """The table, prefixes or partitions that the condition alone determines. Empty if it contradicts itself."""
     levels: list[list[tuple[str, str]]] = []
     count = 1
     types = table.partition_types or ("",) * len(table.partition_columns)

@@ -1,4 +1,4 @@
-"""Expressions of constants, worked out where Hive and Spark agree on what they come to: dates, their days, and texts."""
+"""Evaluates constant expressions of dates, numbers and strings, if Hive and Spark agree on the value."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ _INTEGERS = (exp.DataType.Type.TINYINT, exp.DataType.Type.SMALLINT, exp.DataType
 _UNITS = {"DAY": 1, "DAYS": 1, "WEEK": 7, "WEEKS": 7}
 _MONTHS = {"MONTH": 1, "MONTHS": 1, "YEAR": 12, "YEARS": 12}
 _SAME_IN_EACH_MONTH = 27
-"""The last day of a month to add months to. Hive 2.3 and Spark differ on the last day of a month, such as 28 February."""
+"""The last day to add months to. Hive 2.3 and Spark add months differently to a month's last day: 28 February."""
 
 
 def constant(node: exp.Expr | None, uncertain: Container[str]) -> Literal | None:
-    """What *node* comes to; None where it is no constant, or Hive and Spark do not agree on it.
+    """The value of *node*. None if it is no constant, or if Hive and Spark can disagree on it.
 
-    :param node: None for an argument that a function lacks, which sqlglot does not refuse.
-    :param uncertain: the texts that Hive and Spark may read differently.
+    :param node: None for a missing argument of a function, which sqlglot does not refuse.
+    :param uncertain: the strings that Hive and Spark can read differently.
     """
     if node is None:
         return None
@@ -71,7 +71,7 @@ def _add_months(node: exp.Expr, uncertain: Container[str]) -> Literal | None:
 
 
 def _plus_interval(node: exp.Expr, uncertain: Container[str]) -> Literal | None:
-    """To Hive a date and an interval are a moment, the first of that day: what compares as equal may be less as a text."""
+    """A date plus or minus an interval. Hive makes a timestamp of it, which as a string differs from the date."""
     start, interval = constant(node.this, uncertain), node.expression
     if start is None or start.kind != "date" or not isinstance(interval, exp.Interval):
         return None
@@ -100,7 +100,7 @@ def _negative(node: exp.Expr, uncertain: Container[str]) -> Literal | None:
 
 
 def _product(node: exp.Expr, uncertain: Container[str]) -> Literal | None:
-    """How sqlglot writes the days of date_sub: ``3 * -1``."""
+    """A product with -1, because sqlglot writes the days of date_sub as ``3 * -1``."""
     one, other = (_integer(found) for found in (constant(node.this, uncertain), constant(node.expression, uncertain)))
     return None if one is None or other != -1 else Literal(str(-one), "number")
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 DATABASES = ("DATABASE", "SCHEMA", "NAMESPACE")
 NOT_DATA = ("FUNCTION", "MACRO", "ROLE", "TEMP", "TEMPORARY", "VARIABLE")
 ELSEWHERE = ("RESOURCE", "POOL", "TRIGGER", "USER", "GROUP", "APPLICATION", "SCHEDULED", "REMOTE", "DATACONNECTOR")
-"""Plans of resources and their pools, triggers and mappings, and what Hive runs later or elsewhere."""
+"""Objects other than tables: resource plans with their pools, triggers and mappings, scheduled queries, connectors."""
 
 _CLAUSES = frozenset(
     """
@@ -33,7 +33,7 @@ _CLAUSES = frozenset(
 
 
 def create(cursor: Cursor, planner: Planner) -> None:
-    """After CREATE."""
+    """Plan the rest of a statement after CREATE."""
     replace = cursor.take("OR", "REPLACE") or cursor.take("REPLACE")
     globally = cursor.take_any("GLOBAL", "LOCAL") == "GLOBAL"
     temporary = cursor.take_any("TEMPORARY", "TEMP") != ""
@@ -68,7 +68,7 @@ def create(cursor: Cursor, planner: Planner) -> None:
 
 
 def drop(cursor: Cursor, planner: Planner) -> None:
-    """After DROP."""
+    """Plan the rest of a statement after DROP."""
     if cursor.take_any(*DATABASES):
         _if_exists(cursor)
         planner.write(planner.database(cursor))
@@ -98,7 +98,7 @@ def drop(cursor: Cursor, planner: Planner) -> None:
 
 
 def view_query(cursor: Cursor, planner: Planner, parts: tuple[str, ...], renamed: bool, temporary: bool) -> None:
-    """The query of a view: what it names must stay, and is read when the view is."""
+    """Add the tables in a view's query as looks. Keep the query: a later read of the view reads their data."""
     tree, reader = planner.look_at(cursor.statement, cursor.rest())
     named = Named(tree, reader, {}, renamed)
     if temporary:
@@ -108,28 +108,28 @@ def view_query(cursor: Cursor, planner: Planner, parts: tuple[str, ...], renamed
 
 
 def index_table(name: str, table: LockObject) -> LockObject:
-    """The table that holds the index *name* of *table*, unless it was made with IN TABLE."""
+    """The table that holds the index *name* of *table*, if the index was created without IN TABLE."""
     return LockObject(table.database, f"{table.database}__{table.table}_{name}__")
 
 
 def no_query(cursor: Cursor) -> None:
-    """The rest concerns no data.
+    """Pass the rest of the statement, which must not contain a query.
 
-    :raises InvalidRequest: it holds a query all the same.
+    :raises InvalidRequest: it contains a query.
     """
     while not cursor.done():
         pass_no_query(cursor)
 
 
 def pass_no_query(cursor: Cursor) -> None:
-    """Pass one token, which begins no query."""
+    """Pass one token. Refuse one that begins a query."""
     if cursor.is_type(TokenType.SELECT, TokenType.INSERT, TokenType.FROM):
         cursor.refuse("a query here is not understood")
     cursor.next()
 
 
 def _function(cursor: Cursor, planner: Planner) -> None:
-    """A function in SQL. Each call of it reads what its query reads."""
+    """A function in SQL. Each call reads the tables of the function's query."""
     _if_not_exists(cursor)
     name = cursor.name()[0][-1].lower()
     while not cursor.done() and not cursor.take("RETURN"):
@@ -151,11 +151,11 @@ def _view(cursor: Cursor, planner: Planner, temporary: bool, globally: bool) -> 
     renamed = cursor.sees("(")
     data_source = _options(cursor, planner)
     if temporary and data_source and cursor.done():
-        reader = planner.reader(cursor.statement)  # Spark's, over data that is no table of Hive's
+        reader = planner.reader(cursor.statement)  # a view of Spark on a data source outside Hive
         planner.session.add_temporary_view(parts, Named(exp.Values(expressions=[]), reader, {}))
         return
     if not cursor.take("AS"):
-        cursor.refuse("AS and a query are wanted here; what else a view reads is not known")
+        cursor.refuse("AS and a query are missing here")
     if not temporary:
         (planner.look if existing else planner.write)(target)
     if not (existing and planner.session.view_text(target)):
@@ -207,7 +207,7 @@ def _options(cursor: Cursor, planner: Planner) -> bool:
         elif _CLAUSES.issuperset(cursor.word().split() or [""]) or cursor.is_type(TokenType.STRING, TokenType.NUMBER):
             cursor.next()
         else:
-            cursor.refuse("this is not understood, so what it locks is not known")
+            cursor.refuse("this is not understood, so its locks are not known")
     return using
 
 

@@ -1,4 +1,4 @@
-"""A place in a statement, to read it token by token: words, names, literals and partition specifications."""
+"""Reads a statement token by token: words, names, literals and partition specifications."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _SIGNS = {
 
 @dataclass(frozen=True)
 class Level:
-    """One column of a partition specification; *value* is None where it is dynamic, ``''`` for NULL."""
+    """One column of a partition specification. *value* is None for a dynamic column, and ``''`` for NULL."""
 
     column: str
     sign: str = "="
@@ -45,9 +45,9 @@ class Level:
 
 @dataclass(frozen=True)
 class Spec:
-    """``PARTITION (dt='2013-01-01', hr)``.
+    """A partition specification: ``PARTITION (dt='2013-01-01', hr)``.
 
-    :param place: its first token.
+    :param place: the first token.
     """
 
     levels: tuple[Level, ...]
@@ -55,18 +55,18 @@ class Spec:
 
     @property
     def static(self) -> bool:
-        """Whether it has a value for each of its columns."""
+        """Whether each column has a value."""
         return all(level.value is not None and level.sign == "=" for level in self.levels)
 
     def condition(self) -> Condition:
-        """The condition that is true for the partitions that it selects."""
+        """The condition that is true for the selected partitions."""
         return all_of(
             Compare(level.column, level.sign, level.value) if level.value else ALWAYS for level in self.levels
         )
 
 
 class Tokens:
-    """A place among the tokens of a statement."""
+    """A position in the tokens of a statement."""
 
     def __init__(self, statement: Statement, at: int = 0) -> None:
         self.statement = statement
@@ -74,57 +74,57 @@ class Tokens:
 
     @property
     def token(self) -> Token | None:
-        """What comes next; None at the end."""
+        """The next token; None at the end."""
         return self._peek(0)
 
     def word(self, ahead: int = 0) -> str:
-        """The word that comes next, or after that, in upper case; empty for anything else."""
+        """The word *ahead* tokens after the next token, in upper case. Empty if that token is no word."""
         token = self._peek(ahead)
         return "" if token is None or token.token_type in _PUNCTUATION else " ".join(token.text.upper().split())
 
     def sees(self, *words: str) -> bool:
-        """Whether these words come next."""
+        """Whether the next tokens are these words."""
         return all(self.word(ahead) == word for ahead, word in enumerate(words))
 
     def take(self, *words: str) -> bool:
-        """Pass these words if they come next."""
+        """Pass these words if they are next. Return whether they were."""
         if found := self.sees(*words):
             self.at += len(words)
         return found
 
     def take_any(self, *words: str) -> str:
-        """Pass whichever of these words comes next, and give it."""
+        """Pass the next word if it is one of these. Return it, or an empty string."""
         found = self.word() if self.word() in words else ""
         self.at += bool(found)
         return found
 
     def is_type(self, *types: TokenType) -> bool:
-        """Whether a token of one of these types comes next."""
+        """Whether the next token has one of these types."""
         token = self.token
         return token is not None and token.token_type in types
 
     def take_type(self, *types: TokenType) -> bool:
-        """Pass a token of one of these types if it comes next."""
+        """Pass the next token if it has one of these types. Return whether it had."""
         found = self.is_type(*types)
         self.at += found
         return found
 
     def comma(self) -> bool:
-        """Pass a comma if it comes next."""
+        """Pass the next token if it is a comma. Return whether it was."""
         return self.take_type(TokenType.COMMA)
 
     def done(self) -> bool:
-        """Whether nothing comes next."""
+        """Whether all tokens are passed."""
         return self.token is None
 
     def rest(self) -> list[Token]:
-        """All that comes next; nothing comes after it."""
+        """Pass all remaining tokens, and return them."""
         found = list(self.statement.tokens[self.at :])
         self.at = len(self.statement.tokens)
         return found
 
     def written(self, first: int, last: int | None = None) -> str:
-        """The text from one token to before another, or to the end."""
+        """The text from the token *first* up to the token before *last*, or up to the end."""
         tokens = self.statement.tokens[first:last]
         return self.statement.text[tokens[0].start : tokens[-1].end + 1] if tokens else ""
 
@@ -137,21 +137,21 @@ class Cursor(Tokens):
     """Reads a statement of Hive or Spark."""
 
     def is_name(self, ahead: int = 0) -> bool:
-        """Whether a name, quoted or not, may come next, or after that."""
+        """Whether the token *ahead* tokens after the next can be a name, quoted or not."""
         token = self._peek(ahead)
         return token is not None and (token.token_type is TokenType.IDENTIFIER or self.word(ahead)[:1].isalnum())
 
     def expect(self, *words: str) -> None:
         """Pass these words.
 
-        :raises InvalidRequest: something else comes next.
+        :raises InvalidRequest: the next tokens are different.
         """
         for word in words:
             if not self.take(word):
-                self.refuse(f"{word} is wanted here")
+                self.refuse(f"{word} is missing here")
 
     def next(self) -> Token:
-        """Pass any token."""
+        """Pass the next token, and return it."""
         token = self.token
         if token is None:
             self.refuse("the statement is not complete")
@@ -159,25 +159,25 @@ class Cursor(Tokens):
         return token
 
     def end(self) -> None:
-        """:raises InvalidRequest: something comes next."""
+        """:raises InvalidRequest: some tokens remain."""
         if not self.done():
-            self.refuse("this is not understood, so what it locks is not known")
+            self.refuse("this is not understood, so its locks are not known")
 
     def refuse(self, why: str, step: str = NEXT_STEP) -> NoReturn:
-        """:raises InvalidRequest: showing this place."""
+        """:raises InvalidRequest: showing the place of the next token."""
         self.statement.refuse(self.token, why, step)
 
     def identifier(self) -> str:
-        """A name, quoted or not."""
+        """Pass a name, quoted or not, and return it."""
         token = self.token
         quoted = token is not None and token.token_type is TokenType.IDENTIFIER
         if token is None or not (quoted or token.text.replace("_", "a").isalnum()) or self.is_type(TokenType.STRING):
-            self.refuse("a name is wanted here")
+            self.refuse("a name is missing here")
         self.at += 1
         return token.text
 
     def name(self) -> tuple[tuple[str, ...], Token]:
-        """A name of one or more parts, and its first token."""
+        """Pass a name of one or more parts. Return the parts and the first token."""
         if self.sees("IDENTIFIER", "("):
             self.refuse(WHICH_NAME, step="")
         place = self.token
@@ -188,13 +188,13 @@ class Cursor(Tokens):
         return tuple(parts), place
 
     def string(self) -> str:
-        """A string literal, as it is written between its quotes."""
+        """Pass a string literal, and return the text between its quotes."""
         if not self.is_type(TokenType.STRING):
-            self.refuse("a string is wanted here")
+            self.refuse("a string is missing here")
         return self.next().text
 
     def constant(self, values: Mapping[str, str | None] = MappingProxyType({})) -> str | None:
-        """Pass the text that comes next, and give it; None where it is not known. See :func:`.texts.read`."""
+        """Pass a constant string, and return it. None if it is not known: see :func:`.texts.read`."""
         text, end = texts.read(self.statement.tokens, self.at, self.statement.text, values)
         self.at = self.at if text is None else end
         return text
@@ -202,7 +202,7 @@ class Cursor(Tokens):
     def skip_parentheses(self) -> None:
         """Pass a group in parentheses.
 
-        :raises InvalidRequest: it holds a query.
+        :raises InvalidRequest: the group contains a query.
         """
         self.expect("(")
         depth = 1
@@ -214,7 +214,7 @@ class Cursor(Tokens):
             depth += (word == "(") - (word == ")")
 
     def listed(self, read: Callable[[], None]) -> None:
-        """``(`` what *read* passes, several times, with commas in between ``)``."""
+        """Pass a list in parentheses. *read* passes one item of the list."""
         self.expect("(")
         read()
         while self.comma():
@@ -222,7 +222,7 @@ class Cursor(Tokens):
         self.expect(")")
 
     def spec(self, *, compared: bool = False) -> Spec:
-        """``PARTITION (column [= literal], …)``; with other signs if *compared*, as after ALTER TABLE … DROP."""
+        """Pass ``PARTITION (column [= literal], …)``. *compared* allows other signs, as in ALTER TABLE … DROP."""
         place = self.token
         self.expect("PARTITION")
         assert place is not None
@@ -231,7 +231,7 @@ class Cursor(Tokens):
         return Spec(tuple(levels), place)
 
     def optional_spec(self) -> Spec | None:
-        """The same, if it comes next."""
+        """Pass a partition specification, if there is one. None if there is none."""
         return self.spec() if self.sees("PARTITION") else None
 
     def _level(self, compared: bool) -> Level:
@@ -248,9 +248,9 @@ class Cursor(Tokens):
         return Level(column, sign, self.literal())
 
     def literal(self) -> Literal:
-        """A constant: string, number, date or NULL; of kind ``computed`` where it is an expression that is not worked out.
+        """Pass a constant, and return it. An expression of unknown value has the kind ``computed``.
 
-        :raises InvalidRequest: for a query, and for escapes, because their meaning depends on the engine.
+        :raises InvalidRequest: a query, or a string with escapes, because their meaning depends on the engine.
         """
         place = self.token
         if self.take("NULL"):
@@ -285,14 +285,14 @@ class Cursor(Tokens):
         return Literal(text, kind)
 
     def _computed(self) -> Literal:
-        """Pass an expression up to the comma or parenthesis that ends it."""
+        """Pass an expression up to the comma or parenthesis after it. Return its value."""
         tokens, depth = [], 0
         while depth or not (self.done() or self.sees(")") or self.is_type(TokenType.COMMA)):
             token = self.next()
             depth += (token.token_type is TokenType.L_PAREN) - (token.token_type is TokenType.R_PAREN)
             tokens.append(token)
             if token.token_type is TokenType.SELECT:
-                self.statement.refuse(token, "a constant is wanted here, not a query")
+                self.statement.refuse(token, "a query is not allowed here; a constant is needed")
         tree = expression(tokens, self.statement.text)
         found = constant(tree, uncertain(self.statement)) if tree is not None else None
         return found or Literal("", "computed")

@@ -1,25 +1,25 @@
 """The locks for reading and writing *data*.
 
-A lock names one object, and conflicts are decided on that object alone (:mod:`.rules`). So SHARED on a table
-does not keep out the writer of one of its partitions: the reader of a table has to lock the partitions.
+A lock protects one object, and conflicts are decided on that object alone (:mod:`.rules`). So SHARED on a table
+does not keep out the writer of one of its partitions. The reader of a table has to lock the partitions.
 
 ========================  ==========================================================================
-to read                   is locked
+to read                   the plan locks
 ========================  ==========================================================================
-a partition               it, SHARED
-a table, or a prefix      it and every partition that exists below it, SHARED, as Hive does;
-(some levels of several)  EXCLUSIVE where those cannot be listed or are too many
-an unpartitioned table    it, SHARED
-a view                    it, SHARED, and the tables that it reads, as above
-a database                it, SHARED: against DROP DATABASE, *not* against the writers of its tables
+a partition               the partition, SHARED
+a table, or a prefix      the table or prefix and each existing partition below it, SHARED, as Hive
+(some levels of several)  does; or only the table or prefix, EXCLUSIVE, if the partitions cannot be
+                          listed or are too many
+an unpartitioned table    the table, SHARED
+a view                    the view, SHARED, and the tables in its query, as above
+a database                the database, SHARED: against DROP DATABASE, *not* against writers of tables
 ========================  ==========================================================================
 
-To write something is EXCLUSIVE on it, and on the whole table for a partition of a table of Spark's own
-formats: its writers share ``<table>/_temporary`` and lose each other's files, whichever partition they write.
+To write an object, the plan locks it EXCLUSIVE. In tables of Spark's own formats, a write of a partition locks the
+whole table: all writers share ``<table>/_temporary``, and lose each other's files.
 
-EXCLUSIVE on a table or prefix keeps out every lock below it, for each of those has SHARED on it as a parent; of all
-locks that a reader could take instead of the partitions' own, it is the smallest that does. It keeps out the
-other readers as well, so the log names the way to avoid it.
+EXCLUSIVE on a table or prefix keeps out every lock below it, because each of those includes SHARED on its parents. It
+also keeps out other readers, so the log explains how to avoid it.
 """
 
 from __future__ import annotations
@@ -65,9 +65,9 @@ def plan(
 
     :func:`.rules.request` takes the two as its reads and writes, and adds the parents.
 
-    :param catalog: without one, a named partition counts as a full one: name all its levels, in the table's order.
-    :param unpartitioned: tables known to have no partitions, so that reading them needs no EXCLUSIVE.
-    :param partition_columns: by table, the partition columns of others, outermost first, each with its type or without:
+    :param catalog: without one, each partition name counts as complete: write all its levels, in the table's order.
+    :param unpartitioned: tables without partitions, so that reading them needs no EXCLUSIVE.
+    :param partition_columns: by table, the partition columns of other tables, outermost first. Each can have a type:
         ``{"dw.flights": ["dt date", "hr string"]}``. A type here has precedence over the catalog's.
     :param limit: the largest number of partitions to lock one by one. A table with more is locked as a whole.
     :raises InvalidRequest: a name that contradicts the catalog or a declaration, or that does not exist.
@@ -81,7 +81,7 @@ def plan(
 
 
 def check_follows(locks: Any) -> None:
-    """:raises InvalidRequest: it is no :data:`Follows`."""
+    """:raises InvalidRequest: *locks* is not one of :data:`FOLLOWS`."""
     if locks not in FOLLOWS:
         raise InvalidRequest(f"locks={locks!r}; use one of {', '.join(FOLLOWS)}")
 
@@ -92,9 +92,9 @@ def check_names(
     unpartitioned: Collection[str] = (),
     partition_columns: Mapping[str, Sequence[str]] | None = None,
 ) -> None:
-    """Refuse what :func:`plan` would refuse whatever a catalog says, and ask none.
+    """Refuse names that :func:`plan` refuses with any catalog. No catalog is asked.
 
-    :raises InvalidRequest: a malformed name or declaration, or a name that contradicts what is declared.
+    :raises InvalidRequest: a malformed name or declaration, or a name that contradicts a declaration.
     """
     tables = KnownTables(None, unpartitioned, partition_columns)
     for target in chain(rules.objects("reads", reads), rules.objects("writes", writes)):
@@ -105,13 +105,13 @@ def check_names(
 def plan_data(
     reads: Iterable[LockObject], writes: Iterable[LockObject], tables: KnownTables, limit: int
 ) -> tuple[list[LockObject], list[LockObject]]:
-    """:func:`plan` with what is known of tables."""
+    """As :func:`plan`, with the catalog and the declarations in *tables*."""
     shared, unlisted = plan_reads(reads, tables, limit)
     return sorted(shared), sorted(plan_writes(writes, tables) | unlisted)
 
 
 def plan_writes(writes: Iterable[LockObject], tables: KnownTables) -> set[LockObject]:
-    """What to lock EXCLUSIVE to write that."""
+    """The objects to lock EXCLUSIVE for these writes."""
     exclusive: set[LockObject] = set()
     escalated: dict[LockObject, str] = {}
     for written in writes:
@@ -119,14 +119,14 @@ def plan_writes(writes: Iterable[LockObject], tables: KnownTables) -> set[LockOb
         table = tables.table(target) if target.table else None
         if table and table.provider and target.partition:
             target = LockObject(target.database, target.table)
-            escalated[target] = f"writers of a {table.provider} table disturb one another in all its partitions"
+            escalated[target] = f"writers of a {table.provider} table disturb each other, even in different partitions"
         exclusive.add(target)
     _warn(escalated)
     return exclusive
 
 
 def plan_reads(reads: Iterable[LockObject], tables: KnownTables, limit: int) -> tuple[set[LockObject], set[LockObject]]:
-    """What to lock SHARED to read that, and what EXCLUSIVE, since its partitions cannot be listed or are too many."""
+    """The objects to lock SHARED for these reads, and those to lock EXCLUSIVE instead of unlisted partitions."""
     shared: set[LockObject] = set()
     escalated: dict[LockObject, str] = {}
     named = [as_kept(target, tables) for target in reads]
@@ -146,7 +146,7 @@ def _warn(escalated: Mapping[LockObject, str]) -> None:
 
 
 def through_view(view: LockObject, tables: KnownTables, looks: set[LockObject], limit: int) -> list[LockObject]:
-    """What is read where *view* is, if it is one; the views below it are added to *looks*."""
+    """The data in the query of *view*. Empty if it is no view. Views in the query are added to *looks*."""
     session: SessionState[Named] = SessionState(tables)
     if view.partition or not view.table or (text := session.view_text(view)) is None:
         return []
@@ -161,7 +161,7 @@ def through_view(view: LockObject, tables: KnownTables, looks: set[LockObject], 
 
 
 def read(scans: Iterable[Scan], tables: KnownTables, looks: set[LockObject], limit: int) -> list[LockObject]:
-    """The data that *scans* read; their tables are added to *looks*, should none of their partitions be read."""
+    """The objects that *scans* read. A table that is narrowed to partitions is added to *looks*."""
     found: list[LockObject] = []
     for scan in dict.fromkeys(scans):
         narrowed = narrow(scan.table, scan.condition, tables, limit)
@@ -172,32 +172,32 @@ def read(scans: Iterable[Scan], tables: KnownTables, looks: set[LockObject], lim
 
 
 def _to_read(target: LockObject, table: Table | None, tables: KnownTables, limit: int) -> list[LockObject] | str:
-    """The objects to lock SHARED. A text if they are unknown: the reason, and the next step."""
+    """The objects to lock SHARED. A string if they are unknown: the reason and the next step."""
     if table is None:
         if tables.catalog or target.partition or not target.table:
             return [target]
         return (
-            f"its partitions cannot be listed; give a metastore; or its columns, as in partition_columns={{'{target}': "
-            f"['dt']}}, and name the partitions that are read; or unpartitioned=['{target}'] where it has none"
+            f"its partitions cannot be listed; set a metastore; or declare partition_columns={{'{target}': ['dt']}} "
+            f"and name the partitions that are read; or unpartitioned=['{target}'] if it has none"
         )
     if table.table_type == "VIRTUAL_VIEW" and not table.view_text:
-        log.warning("%s is a view: a lock on it does not protect the tables below it; name those as well", target)
+        log.warning("%s is a view: a lock on it does not protect the tables in its query; name those too", target)
     if len(target.partition) == len(table.partition_columns):
         return [target, *tables.meant_by(target)]
     found = tables.listed(target)
     if found is None:
-        return "its partitions cannot be listed; give a metastore, or name the partitions with all their columns"
+        return "its partitions cannot be listed; set a metastore, or name the partitions with all their columns"
     if len(found) > limit:
         return f"it has more than {limit:,} partitions; name those that are read"
     return [target, *found, *tables.meant_by(target)]
 
 
 def as_kept(target: LockObject, tables: KnownTables) -> LockObject:
-    """*target* under the name that Hive and Spark keep it under: the one name that is locked.
+    """*target* under its standard name, the name that Hive and Spark store. Locks use this name.
 
-    A partition that exists under exactly this name is meant, however that came about.
+    If a partition exists under exactly the given name, the given name is returned.
 
-    :raises InvalidRequest: its columns are not those of its table, or a value has several such names.
+    :raises InvalidRequest: its columns are not those of its table, or a value has no single standard name.
     """
     if not target.partition:
         return target
@@ -229,12 +229,12 @@ def _check_columns(target: LockObject, table: Table) -> None:
 
 
 def _spelling(target: LockObject, column: str, kind: str, table: Table | None, error: InvalidRequest) -> str:
-    """What is wrong with a value of *target*, and how to say that it is meant."""
+    """The error text for a value of *target*, with the declaration that allows the value."""
     columns = table.partition_columns if table else tuple(each for each, _ in target.partition)
     declared = [f"{each} string" if each == column else each for each in columns]
     what = f"{column} is of type {kind}, and {error}" if kind else f"{error}, and the type of {column} is not known"
     return (
-        f"{what}. A lock on one spelling does not meet a lock on another. Write what Hive and Spark keep; or say of "
-        f"which type {column} is: partition_columns={{'{target.database}.{target.table}': {declared}}} takes the value "
-        "as it is written"
+        f"{what}. A lock on one spelling does not conflict with a lock on another. Write the value that Hive and Spark "
+        f"store; or declare the type of {column}: partition_columns={{'{target.database}.{target.table}': {declared}}} "
+        "uses the value as it is written"
     )

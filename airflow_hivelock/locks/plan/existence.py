@@ -1,16 +1,16 @@
-"""Names that no metastore knows: what cannot be meant is refused, what a job may be about to make is warned of.
+"""Checks that the metastore has the tables and databases that a task names.
 
 =====================================  =======================================================================
-what does not exist                    is
+a missing                              causes
 =====================================  =======================================================================
-a table that is read                   refused, unless the same task writes it, too
-a table that is written                warned of: the job may make it
-the database of either                 refused, unless the same task writes that database, and so may make it
-a partition                            locked without a word: jobs make partitions all day
+table to read                          an error, unless the same task also writes the table
+table to write                         a warning, because the job can create the table
+database of either                     an error, unless the same task also writes the database
+partition                              nothing, because jobs create partitions all the time
 =====================================  =======================================================================
 
-A table that is declared (``unpartitioned``, ``partition_columns``) is taken to exist. Of SQL each is only warned of: the
-engine refuses what does not exist, and knows temporary views that are not known here.
+A declared table (``unpartitioned``, ``partition_columns``) counts as existing. For SQL each case is only a warning: the
+engine itself refuses missing tables, and it can have temporary views that the planner does not know.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ log = logging.getLogger(__name__)
 def check_exist(
     reads: Collection[LockObject], writes: Collection[LockObject], catalog: Catalog, tables: KnownTables
 ) -> None:
-    """Look whether what a task names exists.
+    """Check the names of a task's data: see the table above.
 
-    :raises InvalidRequest: it does not, and this task cannot be about to make it. Names that are alike are named.
+    :raises InvalidRequest: a name does not exist, and the task cannot create it. The message has similar names.
     """
     made = _tops(writes)
     for target in [*_tops(reads), *made]:
@@ -46,35 +46,35 @@ def check_exist(
         if database.database not in (databases := catalog.names()):
             if database not in made:
                 raise InvalidRequest(
-                    f"{target}: there is no database {database}{_alike(database.database, databases)} A task that makes it "
-                    f"names it in writes: writes=['{database}']"
+                    f"{target}: there is no database {database}{_alike(database.database, databases)} If this task "
+                    f"creates it, add it to writes: writes=['{database}']"
                 )
         elif target not in made:
             raise InvalidRequest(
-                f"{target}: there is no such table to read{alike(target, catalog)} A task that makes it names it in "
-                "writes as well; one that this metastore does not know is declared, in unpartitioned or partition_columns"
+                f"{target}: there is no such table to read{alike(target, catalog)} If this task creates it, add it to "
+                "writes too. If it is not in this metastore, declare it in unpartitioned or partition_columns"
             )
         else:
             log.warning(
-                "%s: there is no such table to write%s It is locked, for a job that makes it",
+                "%s: there is no such table to write%s It is locked, because the job can create it",
                 target,
                 alike(target, catalog),
             )
 
 
 def warn_of_missing(reads: Iterable[LockObject], catalog: Catalog, tables: KnownTables) -> None:
-    """Say which tables that SQL reads do not exist."""
+    """Log a warning for each table that SQL reads and that does not exist."""
     for target in _tops(reads):
         if not _known(target, catalog, tables):
             log.warning(
-                "%s: there is no such table to read%s Only a temporary view can be meant, and is locked for nothing",
+                "%s: there is no such table to read%s It is locked; a temporary view of that name needs no lock",
                 target,
                 alike(target, catalog),
             )
 
 
 def alike(table: LockObject, catalog: Catalog) -> str:
-    """``; did you mean …?``, after the existing tables with names like that of *table*; or just the full stop."""
+    """``; did you mean …?`` with existing tables of similar names. Only a full stop if there are none."""
     found = get_close_matches(table.table, catalog.names(table.database))
     return _did_you_mean(f"{table.database}.{name}" for name in found)
 
@@ -89,7 +89,7 @@ def _did_you_mean(names: Iterable[str]) -> str:
 
 
 def _tops(targets: Iterable[LockObject]) -> dict[LockObject, None]:
-    """The tables, or databases, of *targets*, in their order."""
+    """The tables or databases of *targets*, in the same order, without duplicates."""
     return dict.fromkeys(LockObject(target.database, target.table) for target in targets)
 
 

@@ -1,4 +1,4 @@
-"""The filters that an engine has pushed down to one table, as texts of SQL."""
+"""Scans of one table by the filters that an engine has pushed down to it. The filters are texts of SQL."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ _QUALIFIERS = ("table", "db", "catalog")
 def filtered(table: LockObject, filters: Iterable[str]) -> Scan:
     """The scan of the rows of *table* that pass all *filters*.
 
-    :param filters: conditions on the table's partition columns only, so qualifiers of columns mean nothing. A filter
-        that is not understood narrows nothing.
+    :param filters: conditions on the table's partition columns. Qualifiers of columns are ignored. A filter that is
+        not understood narrows nothing.
     """
     return Scan(table, all_of(found for found in map(_condition, filters) if found != ALWAYS))
 

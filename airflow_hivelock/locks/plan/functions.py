@@ -1,6 +1,6 @@
-"""Which expressions are the same whenever they are computed: an engine hands conditions down through those alone.
+"""Finds deterministic expressions, because an engine hands conditions down only through those.
 
-A function that is not known here, such as a user's own, may give another result each time.
+An unknown function, such as a user's own, counts as nondeterministic.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ _NAMES = frozenset(
     xpath_double xpath_float xpath_int xpath_long xpath_number xpath_short xpath_string xxhash64 year zip_with
     """.split()  # noqa: SIM905
 )
-"""Functions of Spark 4.3 and of Hive, without those that Spark 3 or Hive treats as uncertain, such as collect_list."""
+"""Functions of Spark 4.3 and Hive, without those that Spark 3 or Hive treats as nondeterministic: collect_list."""
 
 _SYNTAX = (
     *(exp.And, exp.Or, exp.Not, exp.Case, exp.If, exp.Cast, exp.TryCast, exp.Coalesce, exp.Concat, exp.Exists),
@@ -66,7 +66,7 @@ _SYNTAX = (
     *(exp.StrPosition, exp.StrToDate, exp.StrToTime, exp.Substring, exp.TimeStrToTime, exp.Transform, exp.Trim),
     exp.TsOrDsToDate,
 )
-"""Functions without a name in sqlglot's tree, because they have their own grammar or replace another function."""
+"""Functions that have no name in sqlglot's tree, because they have their own grammar or replace another function."""
 
 _PARTS = (
     *(exp.Alias, exp.AtTimeZone, exp.Between, exp.Binary, exp.Boolean, exp.Bracket, exp.Column, exp.DataType),
@@ -94,7 +94,7 @@ _PARTS = (
     ),
     *(exp.Tuple, exp.Unary, exp.Var, exp.WithinGroup),
 )
-"""What expressions consist of otherwise."""
+"""The other parts of expressions."""
 
 _QUERY_PARTS = (
     *(exp.From, exp.Group, exp.Having, exp.Join, exp.Limit, exp.Order, exp.Select, exp.SetOperation, exp.Subquery),
@@ -103,13 +103,13 @@ _QUERY_PARTS = (
 
 
 def deterministic(nodes: Iterable[exp.Expr], text: str) -> bool:
-    """Whether each of *nodes*, expressions of the statement *text*, is certainly the same whenever it is computed."""
+    """Whether each of *nodes*, expressions of the statement *text*, is certainly deterministic."""
     return all(_known(each, text) for node in nodes for each in node.walk())
 
 
 def _known(node: exp.Expr, text: str) -> bool:
     if isinstance(node, exp.Dot) and isinstance(node.expression, exp.Func):
-        return False  # a function of a database, which is a user's own
+        return False  # a user's own function
     if isinstance(node, exp.Func):
         if (start := node.meta.get("start")) is None:
             return isinstance(node, _SYNTAX)

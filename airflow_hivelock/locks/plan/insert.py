@@ -21,7 +21,7 @@ _AFTER_A_CONDITION = tuple(word for word in QUERY if word != "(")
 
 
 def inserts(statement: Statement) -> list[int]:
-    """The places of the INSERTs of *statement* that are not in parentheses."""
+    """The indexes of the INSERT tokens of *statement* that are not in parentheses."""
     found, depth = [], 0
     for at, token in enumerate(statement.tokens):
         depth += (token.token_type is TokenType.L_PAREN) - (token.token_type is TokenType.R_PAREN)
@@ -31,7 +31,7 @@ def inserts(statement: Statement) -> list[int]:
 
 
 def insert(statement: Statement, places: list[int], planner: Planner) -> None:
-    """``[WITH …] [FROM …] INSERT … SELECT … [INSERT … SELECT …]``: each SELECT reads the sources before the first INSERT."""
+    """``[WITH …] [FROM …] INSERT … SELECT … [INSERT … SELECT …]``. Each SELECT reads the sources after FROM."""
     before = statement.tokens[: places[0]]
     for start, end in zip(places, [*places[1:], len(statement.tokens)], strict=True):
         upto = statement.tokens[end].start if end < len(statement.tokens) else statement.end
@@ -42,7 +42,7 @@ def insert(statement: Statement, places: list[int], planner: Planner) -> None:
 
 def _query(before: tuple[Token, ...], part: Cursor) -> list[Token]:
     if not part.done() and not part.word():
-        part.refuse("a query is wanted here")
+        part.refuse("a query is missing here")
     return [*before, *part.rest()]
 
 
@@ -50,7 +50,7 @@ def _target(cursor: Cursor, planner: Planner) -> None:
     cursor.expect("INSERT")
     cursor.take("WITH", "SCHEMA", "EVOLUTION")
     if not (word := cursor.take_any("INTO", "OVERWRITE")):
-        cursor.refuse("INTO or OVERWRITE is wanted here")
+        cursor.refuse("INTO or OVERWRITE is missing here")
     how = Write.INSERT if word == "INTO" else Write.OVERWRITE
     if cursor.sees("DIRECTORY") or cursor.sees("LOCAL", "DIRECTORY"):
         _directory(cursor)
@@ -67,7 +67,7 @@ def _target(cursor: Cursor, planner: Planner) -> None:
         _replaced(cursor, planner)
         spec, how = None, Write.OVERWRITE
     if cursor.word() not in (*QUERY, "MAP", "REDUCE"):
-        cursor.refuse("a query is wanted here")
+        cursor.refuse("a query is missing here")
     if spec is None:
         _whole(table, planner, how)
         return
@@ -79,9 +79,9 @@ def _target(cursor: Cursor, planner: Planner) -> None:
 
 
 def _replaced(cursor: Cursor, planner: Planner) -> None:
-    """``REPLACE WHERE condition``, ``USING (columns)`` or ``ON condition``: of tables that are changed by commits."""
+    """``REPLACE WHERE condition``, ``USING (columns)`` or ``ON condition``, of Delta and Iceberg tables."""
     if not cursor.take_any("WHERE", "USING", "ON"):
-        cursor.refuse("WHERE, USING or ON is wanted here")
+        cursor.refuse("WHERE, USING or ON is missing here")
     condition = []
     while not cursor.done() and cursor.word() not in _AFTER_A_CONDITION:
         depth = 0
@@ -92,13 +92,13 @@ def _replaced(cursor: Cursor, planner: Planner) -> None:
             if not depth:
                 break
     if not condition:
-        cursor.refuse("a condition is wanted here")
+        cursor.refuse("a condition is missing here")
     select = Token(TokenType.SELECT, "SELECT", 1, 1, condition[0].start, condition[0].start)
     planner.read(cursor.statement, [select, *condition])
 
 
 def _whole(table: LockObject, planner: Planner, how: Write) -> None:
-    """Without PARTITION, all partitions of a table that has some are written dynamically."""
+    """Add a write of *table* without PARTITION. If the table has partition columns, all are dynamic."""
     known = planner.session.tables.table(table)
     if planner.as_hive and known and known.partition_columns:
         planner.append_dynamically(table, how)
@@ -107,7 +107,7 @@ def _whole(table: LockObject, planner: Planner, how: Write) -> None:
 
 
 def _directory(cursor: Cursor) -> None:
-    """``[LOCAL] DIRECTORY 'path' [ROW FORMAT …] [STORED AS …] [USING …]``: no table is written."""
+    """``[LOCAL] DIRECTORY 'path' [ROW FORMAT …] [STORED AS …] [USING …]``. It writes no table."""
     cursor.take("LOCAL")
     cursor.expect("DIRECTORY")
     if not cursor.sees("USING"):

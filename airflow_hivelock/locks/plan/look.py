@@ -1,4 +1,4 @@
-"""Statements that look at tables, or at what describes them."""
+"""Statements about metadata: SHOW, DESCRIBE, REFRESH and COMMENT."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def describe(cursor: Cursor, planner: Planner) -> None:
         return
     parts, place = cursor.name()
     try:
-        planner.look(planner.session.resolve(parts[:2]))  # what follows is a column
+        planner.look(planner.session.resolve(parts[:2]))  # the third part is a column
     except ValueError as error:
         cursor.statement.refuse(place, str(error))
 

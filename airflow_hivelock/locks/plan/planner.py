@@ -1,4 +1,4 @@
-"""The common part of planning statements of every kind."""
+"""The planner: it collects the objects that the statements of a text read and write."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _DECLARE = (
-    "give a metastore, or the table's columns with their types, outermost first, as in "
+    "set a metastore, or declare the table's columns with their types, outermost first, as in "
     "partition_columns={'dw.flights': ['dt date', 'hr int']}"
 )
 
@@ -38,17 +38,17 @@ QUERY = ("SELECT", "WITH", "FROM", "VALUES", "TABLE", "(")
 
 @dataclass
 class Planner:
-    """Collects the objects that the statements of one text touch.
+    """Collects the objects that the statements of one text read or write.
 
-    :param follows: the table of commands to lock by: see :data:`.data.Follows`.
-    :param limit: of how many partitions to lock one by one.
-    :param always: lock whatever the text sets.
-    :ivar scans: data that is read.
-    :ivar writes: objects that are changed: EXCLUSIVE.
-    :ivar looks: objects that must not be dropped while their data may change: SHARED on that object alone.
-    :ivar types: the types that Hive's transactional manager takes for written objects, if that is followed.
-    :ivar settings: the settings that the text has set.
-    :ivar unlocked: statements that lock nothing, since the text has turned locking off before them.
+    :param follows: the table of commands that decides the locks: see :data:`.data.Follows`.
+    :param limit: the largest number of partitions to lock one by one.
+    :param always: lock even if the text turns locking off.
+    :ivar scans: the data to read.
+    :ivar writes: the objects to change. They are locked EXCLUSIVE.
+    :ivar looks: objects that must not be dropped, but can change. They are locked SHARED, without their partitions.
+    :ivar types: by written object, the lock type of Hive's transactional manager. Filled only with ``follows="hive"``.
+    :ivar settings: the settings that the text sets.
+    :ivar unlocked: the statements that lock nothing, because the text turns locking off before them.
     """
 
     session: SessionState[Named]
@@ -64,18 +64,18 @@ class Planner:
 
     @property
     def as_hive(self) -> bool:
-        """Whether to lock as real Hive 2.3 to 4.0 does, where the documents ask for more."""
+        """Whether to lock as real Hive 2.3 to 4.0 does, even if Hive's documents describe more locks."""
         return self.follows == "hive"
 
     @property
     def as_documented(self) -> bool:
-        """Whether to lock as documented, where real Hive 2.3 locks more."""
+        """Whether to lock as Hive's documents describe, even if real Hive 2.3 locks more."""
         return self.follows == "documented"
 
     def write(self, *targets: LockObject, how: Write | None = None) -> None:
-        """Add objects that are changed. A temporary one needs no lock.
+        """Add objects to lock EXCLUSIVE. A temporary table needs no lock.
 
-        :param how: None for a change of the table's definition or of its list of partitions.
+        :param how: the kind of write. None means a change of the table's definition or of its list of partitions.
         """
         kept = [each for each in targets if not self._temporary(each)]
         self.writes += kept
@@ -83,9 +83,10 @@ class Planner:
             self._type(each, how)
 
     def append_dynamically(self, target: LockObject, how: Write) -> None:
-        """Add what is written below *target*, as real Hive: in a metastore the type of a write of the table.
+        """Add a write into dynamic partitions of *target*, a table or a prefix, as real Hive locks it.
 
-        In ZooKeeper SHARED on a prefix, whichever Hive it is; on the table EXCLUSIVE, as Hive 4.
+        In ZooKeeper every Hive locks a prefix SHARED, and Hive 4 locks a table EXCLUSIVE. In a metastore Hive locks the
+        table, with the lock type of the write.
         """
         if not target.partition:
             self.write(target, how=how)
@@ -101,11 +102,11 @@ class Planner:
             self.types[target] = max(kind, self.types.get(target, kind))
 
     def look(self, *targets: LockObject) -> None:
-        """Add objects that must not be dropped."""
+        """Add objects that must not be dropped: they are locked SHARED, without their partitions."""
         self.looks += [each for each in targets if not self._temporary(each)]
 
     def scan(self, statement: Statement, table: LockObject, spec: Spec | None) -> None:
-        """Add a table that is read, or the partitions that *spec* selects."""
+        """Add a read of *table*, or of the partitions that *spec* selects."""
         if spec is None:
             self.scans.append(Scan(table))
         else:
@@ -114,13 +115,13 @@ class Planner:
             self.scans += [Scan(partition) for partition in found]
 
     def read(self, statement: Statement, tokens: Sequence[Token]) -> exp.Expr:
-        """Add what the query *tokens* reads, and give its tree."""
+        """Add the reads of the query *tokens*. Return its tree."""
         tree = parse(statement, tokens)
         self.reader(statement).read(tree)
         return tree
 
     def read_view(self, statement: Statement, view: LockObject, condition: Condition, materialized: bool) -> bool:
-        """Add what the query of *view* reads; whether that is known."""
+        """Add the reads of the query of *view*. Return whether that query is known."""
         reader = self.reader(statement)
         if materialized:
             named, kind = self.session.materialized.get(view), "MATERIALIZED_VIEW"
@@ -133,7 +134,7 @@ class Planner:
         return named is not None
 
     def look_at(self, statement: Statement, tokens: Sequence[Token]) -> tuple[exp.Expr, Reader]:
-        """Add the tables and views that the query *tokens* names, without their data. Return its tree and its later reader."""
+        """Add the tables and views in the query *tokens* as looks. Return its tree and a reader for later reads."""
         tree = parse(statement, tokens)
         reader = self.reader(statement, self.session.frozen())
         seen = Reader(self.session, statement, [], [])
@@ -145,14 +146,11 @@ class Planner:
         return Reader(session or self.session, statement, self.scans, self.looks)
 
     def table(self, cursor: Cursor) -> LockObject:
-        """The table that is named next.
-
-        :raises InvalidRequest: it can be none of Hive's, showing the place.
-        """
+        """Pass a table's name, and return the table."""
         return self.named(cursor)[0]
 
     def named(self, cursor: Cursor) -> tuple[LockObject, tuple[str, ...]]:
-        """The table that is named next, and the name's parts."""
+        """Pass a table's name, and return the table and the parts of the name. Refuse a name that Hive cannot have."""
         parts, place = cursor.name()
         try:
             return self.session.resolve(parts), parts
@@ -160,7 +158,7 @@ class Planner:
             cursor.statement.refuse(place, str(error))
 
     def database(self, cursor: Cursor) -> LockObject:
-        """The database that is named next."""
+        """Pass a database's name, and return the database."""
         parts, place = cursor.name()
         try:
             return LockObject(self.session.resolve((*parts, "t")).database)
@@ -168,13 +166,13 @@ class Planner:
             cursor.statement.refuse(place, str(error))
 
     def partitions(self, statement: Statement, table: LockObject, spec: Spec) -> list[LockObject]:
-        """The partitions or prefixes of *table* that *spec* selects; the table if they are unknown."""
+        """The partitions or prefixes of *table* that *spec* selects. The table itself if its columns are not known."""
         if self._columns(statement, table, spec) is None:
-            return [_whole(table, f"which partitions these are is not known; {_DECLARE}")]
+            return [_whole(table, f"its partition columns are not known; {_DECLARE}")]
         return narrow(table, spec.condition(), self.session.tables, self.limit)
 
     def place(self, statement: Statement, table: LockObject, spec: Spec) -> tuple[LockObject, bool]:
-        """The partition that *spec* says to write, or the prefix of it that is known; and whether the rest is dynamic."""
+        """The partition that *spec* writes to, or its longest known prefix; and whether dynamic levels follow."""
         columns = self._columns(statement, table, spec)
         named = {level.column: level for level in spec.levels}
         if columns is None and len(named) > 1:
@@ -194,15 +192,15 @@ class Planner:
                 text = None
             if text is None:
                 made = "computed values" if level.value.kind == "computed" else f"{column}={level.value.text!r}"
-                why = f"what Hive and Spark make of {made} is not certain"
+                why = f"Hive and Spark may store {made} differently"
                 _whole(LockObject(table.database, table.table, tuple(levels)), why if kind else f"{why}; {_DECLARE}")
-                break  # the longest prefix that is certain
+                break  # the prefix before this level is certain
             levels.append((column, text))
         dynamic = any(column not in named or named[column].value is None for column in columns or named)
         return LockObject(table.database, table.table, tuple(levels)), dynamic
 
     def _columns(self, statement: Statement, table: LockObject, spec: Spec) -> tuple[str, ...] | None:
-        """The partition columns of *table*, which *spec* must not contradict; None where they are not known."""
+        """The partition columns of *table*; None if not known. Refuse a *spec* that contradicts them."""
         named = [level.column for level in spec.levels]
         if len(set(named)) < len(named) and all(level.sign == "=" for level in spec.levels):
             statement.refuse(spec.place, "it names a column twice", step="name it once")

@@ -1,4 +1,4 @@
-"""From sqlglot's expressions to conditions on the columns of one source."""
+"""Translates sqlglot's expressions into conditions on the columns of one source."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _SIGNS: dict[type[exp.Expr], str] = {exp.EQ: "=", exp.NEQ: "!=", exp.LT: "<", ex
 _FLIPPED = {"=": "=", "!=": "!=", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
 
 MOST_UNQUALIFIED = 100
-"""Of how many sources what an ON says of an unqualified column is used."""
+"""The largest number of sources for which an ON with an unqualified column is used."""
 
 
 class Predicates:
@@ -42,13 +42,13 @@ class Predicates:
 
     def __init__(self, statement: Statement) -> None:
         self._text = statement.text
-        self._uncertain = uncertain(statement)  # a condition with one of them is taken for unknown
+        self._uncertain = uncertain(statement)  # a condition with such a text is unknown
 
     def of_sources(self, select: exp.Select, sources: Sequence[Source]) -> list[Condition]:
-        """For each source, what WHERE and ON say of its columns.
+        """For each source, the condition of WHERE and ON on its columns.
 
-        There may be hundreds of sources and as many conditions: each is looked at for the sources that it names, and
-        once for all those that it does not tell apart.
+        A query can have hundreds of sources and conditions. So each condition is tried only for the sources that it
+        names, and its translation is shared between sources that it does not distinguish.
         """
         where = select.args.get("where")
         demands = [_Demand(where.this)] if where else []
@@ -56,7 +56,7 @@ class Predicates:
         by_mark: dict[str, list[_Demand]] = {}
         for demand in demands:
             for each in demand.parts:
-                # What is not used only narrows less: of that many ONs each may be about every source.
+                # With many sources, skip an unqualified ON, because it could be about each. That only narrows less.
                 if demand.by is None or each[:1] != "." or len(sources) <= MOST_UNQUALIFIED:
                     by_mark.setdefault(each, []).append(demand)
         known: dict[Hashable, Condition] = {}
@@ -83,14 +83,14 @@ class Predicates:
         return conditions
 
     def _demanded(self, node: exp.Expr, owns: Callable[[exp.Expr], str | None]) -> Condition:
-        """What all of WHERE or ON demands. An engine uses no part of a demand that differs each time."""
+        """The condition that *node*, a part of WHERE or ON, demands. Engines do not hand down nondeterministic parts."""
         compound = isinstance(node.unnest(), exp.Or | exp.Not)
         return self._condition(node, owns) if not compound or deterministic([node], self._text) else UNKNOWN
 
     def _condition(self, node: exp.Expr, owns: Callable[[exp.Expr], str | None]) -> Condition:
         node = node.unnest()
         if isinstance(node, exp.And | exp.Or):
-            # Hive 2.1 hands down no part of an OR that other sources have a say in.
+            # Hive 2.1 does not hand down an OR with columns of other sources.
             if isinstance(node, exp.Or) and any(owns(column) is None for column in node.find_all(exp.Column)):
                 return UNKNOWN
             parts = tuple(self._condition(part, owns) for part in _operands(node))
@@ -119,7 +119,7 @@ class Predicates:
         return UNKNOWN
 
     def _like(self, node: exp.Like, owns: Callable[[exp.Expr], str | None]) -> Condition:
-        """``LIKE 'x%'``: other patterns are not known."""
+        """The condition of ``LIKE 'x%'``. Other patterns are unknown."""
         column, found = owns(node.this.unnest()), constant(node.expression, self._uncertain)
         if column is None or found is None or found.kind != "string" or "_" in found.text:
             return UNKNOWN
@@ -130,7 +130,7 @@ class Predicates:
         return Not(like) if node.args.get("negate") else like
 
     def _together(self, node: exp.In, owns: Callable[[exp.Expr], str | None]) -> Condition:
-        """``(dt, hr) IN (('2024-01-01', 4), …)``."""
+        """The condition of ``(dt, hr) IN (('2024-01-01', 4), …)``."""
         wanted = len(node.this.expressions)
         if not all(isinstance(each, exp.Tuple) and len(each.expressions) == wanted for each in node.expressions):
             return UNKNOWN
@@ -150,7 +150,7 @@ class Predicates:
 class _Demand:
     """The demands of WHERE, or of the ON of the source *by*.
 
-    :ivar parts: what all has to be true, by the :func:`mark` of each of its columns.
+    :ivar parts: by the :func:`mark` of each column, the expressions that must be true.
     """
 
     def __init__(self, tree: exp.Expr, by: Source | None = None) -> None:
@@ -167,15 +167,15 @@ class _Demand:
         return narrowed_by_on(source, self.by.join, self.by.place)
 
     def of(self, marks: Iterable[str]) -> Iterable[exp.Expr]:
-        """The parts that have a column with one of *marks*."""
+        """The parts with a column that has one of *marks*."""
         parts = (part for each in marks for part in self.parts.get(each, ()))
-        return {id(part): part for part in parts}.values()  # sqlglot compares by what is written
+        return {id(part): part for part in parts}.values()  # by id, because sqlglot compares nodes by their text
 
 
 def _equalities(demands: Iterable[_Demand], known: Sequence[Source]) -> Iterator[tuple[int, str, int, str]]:
-    """Partition columns of inner joins that are demanded to be equal, both ways: which source has the one, which the other.
+    """Pairs of partition columns that an inner join demands to be equal: source, column, other source, other column.
 
-    Of one type: else what is true of the one need not be of the other.
+    Each pair comes both ways. The columns have one type, because a condition on one need not hold for another type.
     """
     tables = {source.alias: place for place, source in enumerate(known) if source.kinds and source.where}
     for demand in demands if len(tables) > 1 else ():
@@ -195,7 +195,7 @@ def _equalities(demands: Iterable[_Demand], known: Sequence[Source]) -> Iterator
 
 
 def _operands(node: exp.Expr) -> Iterator[exp.Expr]:
-    """What AND or OR connects: sqlglot nests a chain of them to the left, as deep as it is long."""
+    """The operands of a chain of ANDs or ORs, without recursion, because sqlglot nests the chain to the left."""
     kind, found, left = type(node), [], node
     while isinstance(left, kind):
         found.append(left.expression)
@@ -205,7 +205,7 @@ def _operands(node: exp.Expr) -> Iterator[exp.Expr]:
 
 
 def _owner(lateral: frozenset[str], source: Source, known: Sequence[Source]) -> Callable[[exp.Expr], str | None]:
-    """Gives the name of an expression that is a column of *source*, None for any other."""
+    """A function from an expression to its name if it is a column of *source*, else to None."""
 
     def column_of(node: exp.Expr) -> str | None:
         if not isinstance(node, exp.Column) or isinstance(node.this, exp.Star):

@@ -1,7 +1,7 @@
-"""A query, parsed by sqlglot, to the tables that it reads and the conditions on them.
+"""The reads of a query: each table in sqlglot's tree, with the conditions on the table's rows.
 
-Every table that the tree names is read; conditions only ever narrow. They are taken from WHERE and ON, and handed down
-into subqueries, CTEs, views and the branches of unions, where the engine hands them down as well: see :mod:`.scope`.
+Conditions come from WHERE and ON. They are handed down into subqueries, CTEs, views and branches of unions, but only
+where the engine hands them down too: see :mod:`.scope`. A condition never adds a read.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from airflow_hivelock.locks.plan.session import SessionState
 
 MOST_REFERENCES = 2_000
-"""The limit of references to tables, views and CTEs in one text. Each reference counts, also one through a view."""
+"""The largest number of references to tables, views and CTEs in one text. References inside views count too."""
 
 FUNCTIONS = frozenset(
     [
@@ -51,20 +51,20 @@ FUNCTIONS = frozenset(
 """Table functions that read no table."""
 
 _MAKE_IT = "put its CREATE FUNCTION into the same SQL, or name reads and writes instead"
-"""A function in SQL, which is stored in the metastore, may read any table."""
+"""The next step for a function of unknown text. A function in SQL can read any table."""
 
-_NOT_UNDERSTOOD = "what this reads is not understood"
+_NOT_UNDERSTOOD = "this query is not understood"
 
 log = logging.getLogger(__name__)
 
 _TREES = (exp.Query, exp.Values)
 _HANDED_DOWN = ("this", "expression", "distinct", "with_")
-"""The parts of a UNION past which engines hand conditions down."""
+"""The parts of a UNION that do not stop engines from handing conditions down."""
 
 
 @dataclass(frozen=True)
 class Scan:
-    """A table that is read: those of its rows that make *condition* true."""
+    """A read of the rows of *table* that make *condition* true."""
 
     table: LockObject
     condition: Condition = ALWAYS
@@ -72,10 +72,11 @@ class Scan:
 
 @dataclass(frozen=True, eq=False)
 class Named:
-    """A query with a name: a CTE or a temporary view.
+    """A query with a name: a CTE, a view or a function.
 
-    :param reader: the reader of names in it.
-    :param renamed: whether its columns have other names outside, or no condition from there reaches it.
+    :param reader: resolves the names in the query.
+    :param scope: the CTEs that the query can name.
+    :param renamed: whether outer conditions stop at the query, because its columns are renamed or it is recursive.
     """
 
     tree: exp.Expr
@@ -88,9 +89,9 @@ _FORMATS = frozenset("avro binaryfile csv delta hudi iceberg json orc parquet te
 
 
 def parse(statement: Statement, tokens: Sequence[Token]) -> exp.Expr:
-    """The one tree of *tokens*, a part of *statement*.
+    """The tree of *tokens*, which are part of *statement*.
 
-    :raises InvalidRequest: they are not understood.
+    :raises InvalidRequest: the tokens are not understood.
     """
     tokens = tuple(tokens)
     if (tree := statement.sql.tree(tokens)) is None:
@@ -101,7 +102,7 @@ def parse(statement: Statement, tokens: Sequence[Token]) -> exp.Expr:
 
 def _parse(statement: Statement, tokens: list[Token]) -> exp.Expr:
     if not tokens:
-        statement.refuse(None, "a query is wanted here")
+        statement.refuse(None, "a query is missing here")
     tokens = rewrite.query(tokens)
     if (deep := rewrite.nested(tokens)) is not None:
         statement.refuse(deep, f"nested more than {rewrite.MOST_NESTED} deep")
@@ -109,7 +110,7 @@ def _parse(statement: Statement, tokens: list[Token]) -> exp.Expr:
         trees = ScriptDialect().parser(error_level=ErrorLevel.IMMEDIATE).parse(tokens, statement.text)
     except RecursionError:
         raise
-    except ParseError as error:  # its own words are about its grammar, not about SQL
+    except ParseError as error:  # sqlglot's message describes its grammar, not the SQL
         found = error.errors[0]
         line, end = found["line"] or 1, found["col"] or 1
         start = sum(len(text) + 1 for text in statement.text.split("\n")[: line - 1])
@@ -122,7 +123,7 @@ def _parse(statement: Statement, tokens: list[Token]) -> exp.Expr:
         statement.refuse(tokens[0], _NOT_UNDERSTOOD)
     _check_nothing_lost(statement, tokens, tree)
     for from_ in tree.find_all(exp.From):
-        # FROM first, as in Hive's multi-insert: sqlglot hangs the joins below the first table.
+        # With FROM first, as in Hive's multi-insert, sqlglot puts the joins below the first table.
         if (joins := from_.this.args.get("joins")) and isinstance(from_.parent, exp.Select):
             from_.this.set("joins", None)
             from_.parent.set("joins", [*joins, *(from_.parent.args.get("joins") or ())])
@@ -130,11 +131,11 @@ def _parse(statement: Statement, tokens: list[Token]) -> exp.Expr:
 
 
 def _check_nothing_lost(statement: Statement, tokens: list[Token], tree: exp.Expr) -> None:
-    """Each SELECT and JOIN that is written is one in the tree: else sqlglot took some for something else."""
+    """Refuse a tree with fewer SELECTs or JOINs than the text, because sqlglot has then misread one."""
     written = Counter(token.token_type for token in tokens)
     for kind, node in ((TokenType.SELECT, exp.Select), (TokenType.JOIN, exp.Join)):
         if written[kind] > sum(1 for _ in tree.find_all(node)):
-            statement.refuse(tokens[0], f"this is not understood: not every {kind.name} in it was recognised")
+            statement.refuse(tokens[0], f"this query is not understood: not every {kind.name} in it was recognised")
     stray = next((token for token in tokens if token.token_type is TokenType.TABLE), None)
     if stray is not None and isinstance(tree, _TREES):
         statement.refuse(stray, "TABLE is not understood here")
@@ -143,8 +144,8 @@ def _check_nothing_lost(statement: Statement, tokens: list[Token], tree: exp.Exp
 class Reader:
     """Collects the objects that queries read.
 
-    :ivar scans: the tables that are read.
-    :ivar looks: the views that are read through.
+    :ivar scans: the tables that the queries read.
+    :ivar looks: the views that the queries name.
     """
 
     def __init__(
@@ -158,20 +159,20 @@ class Reader:
         self._views: tuple[LockObject, ...] = ()
 
     def read(self, tree: exp.Expr) -> None:
-        """Add what *tree*, a query or a part of one, reads."""
+        """Add the reads of *tree*, a query or a part of one."""
         self._visit(tree, {})
 
     def read_view(self, view: LockObject, text: str, condition: Condition = ALWAYS) -> None:
-        """Add *view*, and the tables that its query *text* reads."""
+        """Add *view*, and the reads of its query *text*."""
         self.looks.append(view)
         self.read_named(self.stored(view, text), condition)
 
     def read_named(self, named: Named, condition: Condition = ALWAYS) -> None:
-        """Add what *named* reads."""
+        """Add the reads of *named*, for the rows that make *condition* true."""
         named.reader._query(named.tree, condition, named.scope)
 
     def stored(self, view: LockObject, text: str) -> Named:
-        """The query *text* of *view*."""
+        """The query of *view*, whose text is *text*."""
         try:
             (statement,) = Sql(text).statements
             tree = parse(statement, statement.tokens)
@@ -182,19 +183,18 @@ class Reader:
         return Named(tree, inside, {})
 
     def read_but(self, tree: exp.Expr, part: str) -> None:
-        """The same, without one part. Parts below the name of a table there are read."""
+        """Add the reads of *tree*, without the table in its *part*. Expressions in that table's name are read."""
         scope = self._with(tree, {})
         self._rest(tree.args[part], ("this", "db", "catalog"), scope)
         self._rest(tree, ("with_", part), scope)
 
     def target(self, table: exp.Table) -> LockObject:
-        """The table of that name."""
         return self._object(table)
 
-    # Expressions: a table anywhere is read.
+    # Expressions: add each table in them as a read.
 
     def _visit(self, node: exp.Expr, scope: Mapping[str, Named]) -> None:
-        # Not by recursion: a chain of ORs is nested as deep as it is long.
+        # No recursion, because a long chain of ORs is a deep tree.
         for child in node.walk(prune=lambda each: isinstance(each, exp.Table | exp.Query)):
             if isinstance(child, exp.Table):
                 self._table(child, ALWAYS, scope)
@@ -206,10 +206,10 @@ class Reader:
                 self._refuse(child, "this is not understood")
 
     def _with(self, node: exp.Expr, scope: Mapping[str, Named]) -> Mapping[str, Named]:
-        """*scope* and the CTEs of *node*.
+        """*scope* with the CTEs of *node*.
 
-        One that nothing after it refers to is read all the same; and whole where one before it names it: in Hive that is
-        the CTE, in Spark a table.
+        Add the reads of a CTE that nothing later refers to. Also add all rows of a CTE whose name an earlier CTE uses: in
+        Hive that name means the CTE, in Spark a table.
         """
         if (with_ := node.args.get("with_")) is None:
             return scope
@@ -224,15 +224,15 @@ class Reader:
             if everywhere[name] == upto[name] or upto[name] > own[name]:
                 self._query(cte.this, ALWAYS, scope)
             columns = cte.args["alias"].columns
-            is_recursive = bool(with_.recursive and own[name])  # what it says of its rows holds for no single step
+            is_recursive = bool(with_.recursive and own[name])  # outer conditions need not hold for each step
             scope[name] = Named(cte.this, self, dict(scope), bool(columns) or is_recursive)
         return scope
 
-    # Queries: their conditions reach their sources.
+    # Queries: hand their conditions down to their sources.
 
     def _query(self, node: exp.Expr, outer: Condition, scope: Mapping[str, Named]) -> None:
         scope = self._with(node, scope)
-        while isinstance(node, exp.Union):  # a chain of them is nested as deep as it is long
+        while isinstance(node, exp.Union):  # a loop, because a long chain of unions is a deep tree
             whole = not any(value for part, value in node.args.items() if part not in _HANDED_DOWN)
             columns_of = partial(self._partition_columns, scope=scope)
             self._query(node.expression, to_right_branch(node, outer, columns_of) if whole else ALWAYS, scope)
@@ -272,7 +272,7 @@ class Reader:
             self._visit(node, scope)
 
     def _rest(self, node: exp.Expr, done: tuple[str, ...], scope: Mapping[str, Named]) -> None:
-        """Read the other parts of *node*: those that are not in *done*."""
+        """Add the reads of the parts of *node* that are not in *done*."""
         for part, value in node.args.items():
             for child in value if isinstance(value, list) else [value]:
                 if part not in done and isinstance(child, exp.Expr):
@@ -281,7 +281,7 @@ class Reader:
     # Tables, views and CTEs.
 
     def _known(self, source: Source, scope: Mapping[str, Named]) -> Source:
-        """*source* with what is known of it, if it is a table."""
+        """*source* with its database, partition columns and types, if it is a table and they are known."""
         node = source.node
         if not isinstance(node, exp.Table) or self._meanings(node, scope) != (None,):
             return source
@@ -293,7 +293,7 @@ class Reader:
         return replace(source, columns=frozenset(table.partition_columns), database=target.database, kinds=kinds)
 
     def _partition_columns(self, node: exp.Table, scope: Mapping[str, Named]) -> Sequence[str]:
-        """Those of a table, which what it is read by a star ends with; nothing for a view, and where they are not known."""
+        """The partition columns of a table. They end its ``*``. Empty for a view or if not known."""
         if self._meanings(node, scope) != (None,):
             return ()
         table = self.session.tables.table(self._object(node))
@@ -305,9 +305,9 @@ class Reader:
             self._function(node, scope)
             return
         if not isinstance(node.this, exp.Identifier):
-            self._refuse(node, "this is not the name of a table of Hive's")
+            self._refuse(node, "Hive can have no table of this name")
         if _by_path(node):
-            log.warning("%s is read by its path: where it belongs to a table, name that in reads as well", node.name)
+            log.warning("%s is read by its path; if a table has this path, name the table in reads too", node.name)
             return
         if self.session.refers_again() > MOST_REFERENCES:
             self._refuse_more(node)
@@ -318,14 +318,14 @@ class Reader:
                 self._once(named, ALWAYS if named.renamed or renamed(node) else condition)
 
     def _once(self, named: Named, condition: Condition = ALWAYS) -> None:
-        """Add what *named* reads, unless it is being read: it refers to itself."""
+        """Add the reads of *named*. Do nothing inside its own query, because *named* then refers to itself."""
         if named not in self.session.being_read:
             self.session.being_read.append(named)
             self.read_named(named, condition)
             self.session.being_read.pop()
 
     def _call(self, function: str) -> bool:
-        """Add what a function of this session's reads; whether there is one."""
+        """Add the reads of the session's function of that name. Return whether the session has one."""
         if (named := self.session.functions.get(function.lower())) is not None:
             self._once(named)
         return named is not None
@@ -340,7 +340,7 @@ class Reader:
             self.scans.append(Scan(target, condition))
 
     def _meanings(self, node: exp.Table, scope: Mapping[str, Named]) -> tuple[Named | None, ...]:
-        """The CTE or the views of this session that *node* refers to; None for what else has its name."""
+        """The CTE or this session's views that *node* can mean. None among them is a stored table or view."""
         if not isinstance(node.this, exp.Identifier) or _by_path(node):
             return ()
         parts = tuple(part.name.lower() for part in node.parts)
@@ -356,7 +356,7 @@ class Reader:
         if name.upper() == "IDENTIFIER":
             self._refuse(node, WHICH_NAME, step="")
         if name.upper() not in FUNCTIONS and not self._call(name):
-            self._refuse(node, f"what the table function {name} reads is not known", step=_MAKE_IT)
+            self._refuse(node, f"cannot tell which tables the table function {name} reads", step=_MAKE_IT)
         self._visit(node.this, scope)
 
     def _object(self, node: exp.Table) -> LockObject:
@@ -370,17 +370,17 @@ class Reader:
         self._refuse(node, f"the SQL refers to more than {MOST_REFERENCES:,} tables; plan it in parts", step="")
 
     def _refuse(self, node: exp.Expr, why: str, step: str = NEXT_STEP) -> NoReturn:
-        """:raises InvalidRequest: with the place of *node*, if sqlglot has kept it."""
+        """:raises InvalidRequest: with the place of *node*, or of the statement if the tree has no place."""
         meta: dict[str, Any] = next((part.meta for part in node.walk() if "start" in part.meta), {})
         start = meta.get("start", self.statement.tokens[0].start if self.statement.tokens else 0)
         raise InvalidRequest(placed(self.statement.text, start, why, step))
 
 
 def _by_path(node: exp.Table) -> bool:
-    """Whether that is Spark's ``json.`/path```. A name in Hive can contain a ``/``, so the format must be a known one."""
+    """Whether *node* is Spark's ``json.`/path```. A name in Hive can contain a ``/``, so only known formats count."""
     return node.args.get("catalog") is None and node.db.lower() in _FORMATS and "/" in node.name
 
 
 def _references(node: exp.Expr) -> Counter[str]:
-    """How often a table, view or CTE of each name is referred to."""
+    """By unqualified name, the number of references to a table, view or CTE."""
     return Counter(table.name.lower() for table in node.find_all(exp.Table) if not table.db)

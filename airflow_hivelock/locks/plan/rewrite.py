@@ -1,4 +1,4 @@
-"""Tokens that sqlglot does not understand, written as ones that it does, and that read the same tables."""
+"""Replaces tokens that sqlglot does not understand by tokens that read the same tables."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
 MOST_NESTED = 100
-"""How deep parentheses may nest: sqlglot's time grows with it, and Python's stack ends."""
+"""The largest depth of parentheses. sqlglot's time grows with the depth, and Python's stack is limited."""
 
 TOO_DEEP = "unknown of this depth"
 
 _COLLAPSED = 25
-"""The depth from which parts of an expression count as unknown. Queries in it are still read."""
+"""The depth from which parts of an expression count as unknown. Queries in such parts are still read."""
 
 _NAMES = re.compile(r"(?:`[^`\\]+`|\w+)(?:\.(?:`[^`\\]+`|\w+))*")
 _OPENS, _CLOSES = (TokenType.L_PAREN, TokenType.L_BRACKET), (TokenType.R_PAREN, TokenType.R_BRACKET)
 _TYPES = (TokenType.ARRAY, TokenType.MAP, TokenType.STRUCT)
 _NAMED = (TokenType.VAR, TokenType.IDENTIFIER)
 _ENDS = (*_NAMED, TokenType.ALIAS, TokenType.END, TokenType.NUMBER, TokenType.R_PAREN)
-"""With what an expression may end before its name."""
+"""The last tokens that an expression can have before its alias."""
 _QUERIES = (TokenType.SELECT, TokenType.FROM, TokenType.TABLE, TokenType.VALUES, TokenType.WITH)
 _BEFORE_A_QUERY = frozenset(
     {
@@ -44,9 +44,9 @@ _BEFORE_A_QUERY = frozenset(
 def identifiers(
     tokens: Sequence[Token], source: str, values: Mapping[str, str | None] = MappingProxyType({})
 ) -> list[Token]:
-    """*tokens* with the name itself for Spark's ``IDENTIFIER('dw.t')``, where the text is known.
+    """*tokens* with the name in place of Spark's ``IDENTIFIER('dw.t')``, if the string is known.
 
-    :param values: of variables and parameters, as :func:`.texts.read` takes them.
+    :param values: the values of variables and parameters: see :func:`.texts.read`.
     """
     found: list[Token] = []
     at = 0
@@ -70,14 +70,14 @@ def identifiers(
 
 
 def query(tokens: Sequence[Token]) -> list[Token]:
-    """*tokens* of a query without TABLE as a query, pipes, PTFs, MAP and REDUCE, and deep expressions, and the like."""
+    """The *tokens* of a query after all replacements below."""
     for change in (_tables, _without_options, _transforms, _pivots, _pipes, _ptfs, _shallow):
         tokens = change(tokens)
     return list(tokens)
 
 
 def nested(tokens: Sequence[Token]) -> Token | None:
-    """The first of *tokens* that is nested too deep."""
+    """The first of *tokens* that is nested too deep. None if there is none."""
     depth, before = 0, None
     for token in tokens:
         depth += (token.token_type in _OPENS) - (token.token_type in _CLOSES)
@@ -89,7 +89,7 @@ def nested(tokens: Sequence[Token]) -> Token | None:
 
 
 def _tables(tokens: Sequence[Token]) -> list[Token]:
-    """``SELECT * FROM t`` for Spark's ``TABLE t``, which sqlglot takes for a column; ``(…)`` for ``TABLE(VALUES …)``."""
+    """``SELECT * FROM t`` for Spark's ``TABLE t``, which sqlglot reads as a column. ``(…)`` for ``TABLE(VALUES …)``."""
     found: list[Token] = []
     for at, token in enumerate(tokens):
         before = tokens[at - 1].token_type if at else TokenType.L_PAREN
@@ -112,8 +112,8 @@ _OF_TWO = ("CORR", "COVAR_POP", "COVAR_SAMP")
 
 
 def _without_options(tokens: Sequence[Token]) -> list[Token]:
-    """*tokens* without the depth of a recursion, the partitioning of an argument, the ANY in ``geometry(any)`` and the
-    DISTINCT in ``corr(DISTINCT x, y)``."""
+    """*tokens* without MAX RECURSION LEVEL, WITH SINGLE PARTITION, the ANY in ``geometry(any)`` and the DISTINCT in
+    ``corr(DISTINCT x, y)``."""
     found: list[Token] = []
     at = 0
     while at < len(tokens):
@@ -135,7 +135,7 @@ def _without_options(tokens: Sequence[Token]) -> list[Token]:
 def _pivots(tokens: Sequence[Token]) -> Sequence[Token]:
     """``PIVOT (coalesce(max(x) + 1, sum(y)) FOR …)`` for ``PIVOT (max(x) + 1 AS a, sum(y) FOR …)``.
 
-    sqlglot reads only functions there. The names of columns that PIVOT makes matter to no lock.
+    sqlglot accepts only functions there. The column names of PIVOT do not change the locks.
     """
     found: list[Token] = []
     at = 0
@@ -151,7 +151,7 @@ def _pivots(tokens: Sequence[Token]) -> Sequence[Token]:
 
 
 def _pivoted(tokens: Sequence[Token], at: int) -> int:
-    """Where FOR is in the parentheses that open at *at*; 0 if it is not there."""
+    """The index of FOR in the parentheses that open at *at*. 0 if there is none."""
     depth = 0
     for end in range(at, len(tokens)):
         depth += _is(tokens, end, TokenType.L_PAREN) - _is(tokens, end, TokenType.R_PAREN)
@@ -163,7 +163,7 @@ def _pivoted(tokens: Sequence[Token], at: int) -> int:
 
 
 def _unnamed(tokens: Sequence[Token]) -> Iterator[Token]:
-    """A list of expressions without the name that each may end with, after AS or not."""
+    """A list of expressions without their aliases. An alias can follow AS or the expression itself."""
     depth = 0
     for at, token in enumerate(tokens):
         depth += _is(tokens, at, TokenType.L_PAREN) - _is(tokens, at, TokenType.R_PAREN)
@@ -193,7 +193,7 @@ def _transforms(tokens: Sequence[Token]) -> list[Token]:
 
 
 def _begins_transform(tokens: Sequence[Token], at: int) -> bool:
-    """Whether MAP or REDUCE is between a source and a list of columns, and no function, type or alias."""
+    """Whether MAP or REDUCE is a clause between a source and a list of columns, not a function, type or alias."""
     before, after = tokens[at - 1].token_type, tokens[at + 1].token_type
     name_before = before in (TokenType.VAR, TokenType.IDENTIFIER, TokenType.R_PAREN)
     return name_before and after in (TokenType.VAR, TokenType.IDENTIFIER, TokenType.STAR)
@@ -203,8 +203,8 @@ def _pipes(tokens: Sequence[Token]) -> Sequence[Token]:
     """``SELECT … FROM (query) …`` for Spark's ``query |> …``."""
     if not any(token.token_type is TokenType.PIPE_GT for token in tokens):
         return tokens
-    groups: list[list[Token]] = [[]]  # the tokens in each open parenthesis
-    operators: list[list[Token] | None] = [None]  # and after the last |> there
+    groups: list[list[Token]] = [[]]  # for each open parenthesis, its tokens
+    operators: list[list[Token] | None] = [None]  # and its tokens after the last |>
     for token in tokens:
         if token.token_type is TokenType.PIPE_GT:
             groups[-1], operators[-1] = _piped(groups[-1], operators[-1]), []
@@ -218,7 +218,7 @@ def _pipes(tokens: Sequence[Token]) -> Sequence[Token]:
         else:
             operator = operators[-1]
             (groups[-1] if operator is None else operator).append(token)
-    while len(groups) > 1:  # not closed: what follows refuses it
+    while len(groups) > 1:  # a missing parenthesis: the parser refuses it
         inner = _piped(groups.pop(), operators.pop())
         groups[-1] += [_like(tokens[-1], TokenType.L_PAREN, "("), *inner]
     return _piped(groups[0], operators[0])
@@ -234,7 +234,7 @@ def _piped(before: list[Token], operator: list[Token] | None) -> list[Token]:
         ends = next((at for at, token in enumerate(rest) if token.token_type is TokenType.WINDOW), len(rest))
         return [whole[0], *rest[:ends], *whole[2:], *rest[ends:]]
     if word == "AGGREGATE":
-        # What it groups by, which may have an alias, as one more column.
+        # Make the expressions of GROUP BY columns, because they can have aliases.
         by = [_like(each, TokenType.COMMA, ",") if each.token_type is TokenType.GROUP_BY else each for each in rest]
         return [whole[0], *(by[1:] if _is(by, 0, TokenType.COMMA) else by), *whole[2:]]
     if word == "DROP":
@@ -243,11 +243,11 @@ def _piped(before: list[Token], operator: list[Token] | None) -> list[Token]:
 
 
 def _ptfs(tokens: Sequence[Token]) -> Sequence[Token]:
-    """``(SELECT * FROM t LIMIT 1)`` for Hive's ``f(ON t PARTITION BY …)``; the LIMIT keeps conditions out, as f may."""
+    """``(SELECT * FROM t LIMIT 1)`` for Hive's ``f(ON t PARTITION BY …)``. LIMIT stops outer conditions, as f can."""
     if not any(_is(tokens, at, TokenType.ON) for at in range(len(tokens))):
         return tokens
     found: list[Token] = []
-    opened: list[int | None] = []  # the place in it of each open parenthesis, if ON follows
+    opened: list[int | None] = []  # the index in found of each open parenthesis, if ON follows
     for at, token in enumerate(tokens):
         if token.token_type is TokenType.L_PAREN:
             is_ptf = _is(tokens, at + 1, TokenType.ON) and at > 0 and tokens[at - 1].token_type is TokenType.VAR
@@ -263,7 +263,7 @@ def _ptfs(tokens: Sequence[Token]) -> Sequence[Token]:
 
 
 def _source(tokens: Sequence[Token]) -> int:
-    """How many of *tokens* are a table or query that they begin with, and its alias."""
+    """The number of *tokens* in the table or query at the beginning, with its alias."""
     end, depth = 1, int(_is(tokens, 0, TokenType.L_PAREN))
     while depth and end < len(tokens):
         depth += _is(tokens, end, TokenType.L_PAREN) - _is(tokens, end, TokenType.R_PAREN)
@@ -274,12 +274,12 @@ def _source(tokens: Sequence[Token]) -> int:
 
 
 def _shallow(tokens: Sequence[Token]) -> Sequence[Token]:
-    """One name for the contents of parentheses that are too deep, unless they contain queries.
+    """One name in place of the contents of parentheses that are too deep, unless they contain queries.
 
-    A condition with such a part is unknown, and so narrows nothing.
+    A condition with such a part is unknown, so it narrows nothing.
     """
     closes: dict[int, int] = {}
-    queries: list[int] = []  # how many there are before each token
+    queries: list[int] = []  # for each token, the number of queries up to it
     opened: list[int] = []
     for at, token in enumerate(tokens):
         queries.append((queries[-1] if queries else 0) + (token.token_type in _QUERIES))
@@ -313,5 +313,5 @@ def _is(tokens: Sequence[Token], at: int, kind: TokenType) -> bool:
 
 
 def _like(token: Token, kind: TokenType, text: str) -> Token:
-    """A token in the place of *token*."""
+    """A new token at the position of *token*."""
     return Token(kind, text, token.line, token.col, token.start, token.end)

@@ -1,4 +1,4 @@
-"""The sources of a SELECT, which of its conditions may narrow each, and how conditions from outside reach them."""
+"""The sources of a SELECT: which of its conditions can narrow each, and how outer conditions reach them."""
 
 from __future__ import annotations
 
@@ -16,16 +16,17 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Source:
-    """What a SELECT selects from.
+    """A table, subquery or function in FROM or JOIN of a SELECT.
 
-    :param place: 0 for what stands in FROM, 1 for the first join, …
-    :param join: the join that it came by; None for what stands in FROM.
-    :param where: whether WHERE narrows it. It does not for the side of an outer join that is filled with NULL, since
-        engines read that before they join, nor for what a semi join does not show.
-    :param narrows: whether any condition may: not for samples and pivots, and not where its columns have other names here.
-    :param columns: its partition columns, where it is a table of which they are known.
-    :param database: of that table.
-    :param kinds: the types of those columns, where they are known.
+    :param place: 0 for the source in FROM, 1 for the first join, …
+    :param join: the join that adds the source. None for the source in FROM.
+    :param where: whether WHERE narrows the source. It does not narrow the NULL-filled side of an outer join, because
+        engines read that side before they join. It does not narrow the hidden side of a semi join.
+    :param filled: whether an outer join can fill the source with NULL.
+    :param narrows: whether any condition can narrow the source. False for samples, pivots and renamed columns.
+    :param columns: the partition columns of a table. None if they are not known.
+    :param database: the database of that table.
+    :param kinds: by column, the types that are known.
     """
 
     node: exp.Expr
@@ -40,18 +41,18 @@ class Source:
 
     @property
     def alias(self) -> str:
-        """What columns of it are qualified with, in lower case."""
+        """The name that qualifies the source's columns, in lower case."""
         return str(self.node.alias_or_name).lower()
 
     def qualified_by(self, column: exp.Column) -> bool:
-        """Whether *column* says that it is one of its columns."""
+        """Whether the qualifier of *column* names this source."""
         if not column.table or column.table.lower() != self.alias:
             return False
         return not column.db or column.db.lower() == self.database
 
 
 def sources(select: exp.Select) -> list[Source]:
-    """The sources of *select*, in their order."""
+    """The sources of *select*, in the order of the text."""
     from_ = select.args.get("from_")
     if from_ is None:
         return []
@@ -81,9 +82,9 @@ def renamed(source: exp.Expr) -> bool:
 
 
 def read_twice(select: exp.Select) -> bool:
-    """Whether an engine may read the sources of *select* once more, without its conditions.
+    """Whether an engine can read the sources of *select* a second time, without its conditions.
 
-    Spark does for LATERAL and for a scalar subquery that refers to the rows outside: it joins with what these have.
+    Spark does so for LATERAL and for a scalar subquery that refers to outer rows, because it joins with those rows.
     """
     from_ = select.args.get("from_")
     beside = [*(join.this for join in select.args.get("joins") or ()), *(select.args.get("laterals") or ())]
@@ -94,7 +95,7 @@ def read_twice(select: exp.Select) -> bool:
 
 
 def _scalar_queries(select: exp.Select) -> Iterator[exp.Query]:
-    """The subqueries in expressions of *select*. Those of IN and EXISTS are left out: they become joins."""
+    """The subqueries in expressions of *select*, except those of IN and EXISTS, which become joins."""
     for part in _expressions(select):
         for query in part.find_all(exp.Query):
             parent = query.parent
@@ -108,11 +109,11 @@ def _scalar_queries(select: exp.Select) -> Iterator[exp.Query]:
 
 
 def _refers(query: exp.Query, aliases: set[str]) -> bool:
-    """Whether *query* may refer to a source with one of *aliases*, which are outside of it."""
+    """Whether *query* can refer to an outer source with one of *aliases*."""
     own = {str(each.alias_or_name).lower() for each in query.find_all(exp.Table, exp.Subquery, exp.Lateral)}
     if any(column.table and column.table.lower() in aliases - own for column in query.find_all(exp.Column)):
         return True
-    # An unqualified column that is compared with another column may be one of either.
+    # An unqualified column in a comparison of two columns can be an inner or an outer one.
     for clause in query.find_all(exp.Where, exp.Having, exp.Join):
         condition = clause.args.get("on") if isinstance(clause, exp.Join) else clause.this
         for part in condition.flatten() if isinstance(condition, exp.And) else filter(None, [condition]):
@@ -123,7 +124,7 @@ def _refers(query: exp.Query, aliases: set[str]) -> bool:
 
 
 def _expressions(select: exp.Select) -> Iterator[exp.Expr]:
-    """All expressions of *select* that are not its sources."""
+    """All expressions of *select* outside its sources."""
     for name, value in select.args.items():
         for each in value if isinstance(value, list) else [value]:
             if name == "joins":
@@ -133,12 +134,12 @@ def _expressions(select: exp.Select) -> Iterator[exp.Expr]:
 
 
 def _filled(join: exp.Join | None) -> bool:
-    """Whether what *join* adds is filled with NULL by it; a RIGHT or FULL one does so to all that came before it."""
+    """Whether *join* can fill its own source with NULL. RIGHT and FULL joins also fill all earlier sources."""
     return join is not None and join.side in ("LEFT", "FULL") and join.kind not in ("SEMI", "ANTI")
 
 
 def narrowed_by_on(source: Source, join: exp.Join, place: int) -> bool:
-    """Whether what *join*, at *place*, says in ON narrows *source*."""
+    """Whether the ON of *join*, which is at *place*, narrows *source*."""
     if join.side == "FULL" or join.method:
         return False
     if place == source.place:
@@ -154,11 +155,11 @@ _PASSED = frozenset(
         *("order", "sort", "cluster", "distribute"),
     )
 )
-"""The parts of a SELECT past which engines hand conditions down, unless what they compute differs each time."""
+"""The parts of a SELECT that do not stop engines from handing conditions down, if they are deterministic."""
 
 
 def _passes(select: exp.Select, text: str) -> bool:
-    """Whether a condition on columns that *select* gives is one on rows of its sources: whatever is unknown stops it."""
+    """Whether a condition on the output of *select* can be applied to rows of its sources. An unknown part stops it."""
     if any(value and name not in _PASSED for name, value in select.args.items()):
         return False
     if (distinct := select.args.get("distinct")) is not None and distinct.args.get("on"):
@@ -168,9 +169,9 @@ def _passes(select: exp.Select, text: str) -> bool:
 
 
 def handed_down(select: exp.Select, known: Sequence[Source], outer: Condition, text: str) -> list[Condition]:
-    """What *outer*, about the columns that *select* gives, says about those of each of its sources.
+    """For each source, the part of *outer* about its columns. *outer* is a condition on the output columns of *select*.
 
-    :param text: of the statement that *select* is in.
+    :param text: the text of the statement.
     """
     by_mark: dict[str, dict[str, exp.Column]] = {}
     for name, column in _handed_columns(select, outer.columns(), text).items():
@@ -195,7 +196,7 @@ def handed_down(select: exp.Select, known: Sequence[Source], outer: Condition, t
 
 
 def _handed_columns(select: exp.Select, names: frozenset[str], text: str) -> dict[str, exp.Column]:
-    """Those that *select* gives as *names*, as far as a condition on them keeps whole rows of its sources."""
+    """By output name in *names*, the source column, if a condition on it keeps or drops whole rows of a source."""
     if not names or not _passes(select, text):
         return {}
     grouped = _group_keys(select)
@@ -214,38 +215,38 @@ def lateral_columns(select: exp.Select) -> frozenset[str]:
 
 
 def mark(column: exp.Column) -> str:
-    """What tells whose *column* may be: ``t`` for ``t.dt``, ``.dt`` for ``dt``."""
+    """A key of the sources that can have *column*: ``t`` for ``t.dt``, ``.dt`` for ``dt``."""
     return column.table.lower() or f".{column.name.lower()}"
 
 
 def marks(source: Source, known: Sequence[Source], among: Iterable[str]) -> Iterable[str]:
-    """Each :func:`mark` of columns that may be *source*'s; of a source alone, any of *among*."""
+    """The :func:`mark` of each column that *source* can have. If it is the only source, all of *among*."""
     return [source.alias, *(f".{name}" for name in source.columns or ())] if len(known) > 1 else among
 
 
 def belongs(column: exp.Column, source: Source, known: Sequence[Source]) -> bool:
-    """Whether *column* is certainly one of *source*."""
+    """Whether *column* is certainly a column of *source*."""
     if column.table:
         return source.qualified_by(column)
     if len(known) == 1:
         return True
-    # A table that has it, and no other that may: else the engine refuses the statement, or USING makes them one.
+    # If another source had the column too, the engine would refuse the statement, or USING would merge the two.
     return source.columns is not None and column.name.lower() in source.columns
 
 
 def to_right_branch(
     union: exp.Union, outer: Condition, partition_columns: Callable[[exp.Table], Sequence[str]]
 ) -> Condition:
-    """*outer*, which speaks of the names of the first branch, for the second: columns are matched by their place.
+    """*outer* with the second branch's column names instead of the first's. Columns correspond by position.
 
-    :param partition_columns: gives those of a table; nothing where they are not known.
+    :param partition_columns: returns the partition columns of a table, empty if not known.
     """
     if not outer.columns():
         return ALWAYS
     left, right = (_outputs(branch, partition_columns) for branch in (union.this, union.expression))
     if None not in (*left, *right) and len(left) != len(right):
         return ALWAYS
-    # From the end, for what a star gives ends with the partition columns; before those are others.
+    # From the end, because the partition columns are the last columns of a star.
     names: dict[str, str] = {}
     for one, other in zip(reversed(left), reversed(right), strict=False):
         if one is None or other is None:
@@ -255,7 +256,7 @@ def to_right_branch(
 
 
 def _outputs(query: exp.Expr, partition_columns: Callable[[exp.Table], Sequence[str]]) -> list[str | None]:
-    """The names of the columns that *query* gives, in lower case; None for any number of columns that are not known."""
+    """The output column names of *query*, in lower case. None means any number of unknown columns."""
     while isinstance(query, exp.Subquery | exp.Union):
         query = query.this
     if not isinstance(query, exp.Select):
@@ -275,7 +276,7 @@ def _outputs(query: exp.Expr, partition_columns: Callable[[exp.Table], Sequence[
 
 
 def _outputs_of(select: exp.Select) -> Callable[[str], exp.Column | None]:
-    """Gives the column that *select* gives under a name; None where it is something else, or not certain."""
+    """A function from an output name of *select* to its source column. None if it is no column or not certain."""
     stars = [each for each in select.expressions if each.is_star]
     by_name: dict[str, list[exp.Expr]] = {}
     for each in select.expressions:
@@ -284,7 +285,7 @@ def _outputs_of(select: exp.Select) -> Callable[[str], exp.Column | None]:
 
     def output(name: str) -> exp.Column | None:
         named = by_name.get(name, [])
-        if named:  # did a star give the name, too, engines would refuse it
+        if named:  # if a star had the name too, engines would refuse it
             column = named[0].unalias()
             return column if len(named) == 1 and isinstance(column, exp.Column) else None
         if len(stars) != 1:
@@ -298,7 +299,7 @@ def _outputs_of(select: exp.Select) -> Callable[[str], exp.Column | None]:
 
 
 def _group_keys(select: exp.Select) -> frozenset[str] | None:
-    """The columns that *select* groups by, empty where it does not; None where it groups so that rows meet others."""
+    """The columns in GROUP BY, empty without grouping. None if rows with different values can fall into one group."""
     group = select.args.get("group")
     if group is None:
         aggregates = (each.find(exp.AggFunc) for each in select.expressions)

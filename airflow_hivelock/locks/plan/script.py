@@ -1,4 +1,4 @@
-"""Statements between BEGIN and END, Spark's scripts: whatever the way through them, each statement is planned."""
+"""Spark's scripts: statements between BEGIN and END. The plan has the locks of every statement, in every branch."""
 
 from __future__ import annotations
 
@@ -17,24 +17,24 @@ if TYPE_CHECKING:
 _ALONE = frozenset({"BEGIN", "ELSE", "LOOP", "REPEAT"})
 _ENDED = frozenset({"CASE", "FOR", "IF", "LOOP", "REPEAT", "WHILE"})
 _BEFORE = {"IF": "THEN", "ELSEIF": "THEN", "WHILE": "DO", "UNTIL": "END", "WHEN": "THEN"}
-"""What an expression comes after, and what ends it."""
+"""By the word before an expression, the word after it."""
 
 
 def begins(statement: Statement) -> bool:
-    """Whether a script begins with *statement*."""
+    """Whether *statement* is the first of a script."""
     words = [token.text.upper() for token in statement.tokens[:3]]
     return words[:1] == ["BEGIN"] or (len(words) == 3 and statement.tokens[1].text == ":" and words[2] == "BEGIN")
 
 
 def opened(statement: Statement) -> int:
-    """How many blocks more are open after *statement*."""
+    """The change in the number of open blocks after *statement*."""
     words = [token.text.upper() for token in statement.tokens]
     ends = words[0] == "END" and (len(words) == 1 or words[1] not in _ENDED)
     return words.count("BEGIN") - ends
 
 
 def parts(statement: Statement) -> Iterator[tuple[Statement, bool]]:
-    """What is to be planned of *statement*, which is in a script, and whether that is an expression."""
+    """The parts of *statement* to plan, each with whether it is an expression. *statement* is in a script."""
     tokens = statement.tokens
     while tokens:
         word = tokens[0].text.upper() if tokens[0].token_type is not TokenType.IDENTIFIER else ""
@@ -72,7 +72,7 @@ def _part(statement: Statement, tokens: tuple[Token, ...]) -> Statement:
 
 
 def _upto(tokens: tuple[Token, ...], at: int, word: str) -> int:
-    """Where *word* is that belongs to none of the expressions before it: CASE … END has a THEN of its own."""
+    """The index of *word*, outside of CASE … END and parentheses. The number of tokens if it is missing."""
     depth = 0
     while at < len(tokens):
         text = tokens[at].text.upper()

@@ -1,4 +1,4 @@
-"""The state that statements of one text share: the current database, and temporary objects."""
+"""The state that the statements of one text share: the current database, variables, views and temporary objects."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ GLOBAL = "global_temp"
 
 
 def is_global(parts: Sequence[str]) -> bool:
-    """Whether that is the name of a global temporary view."""
+    """Whether *parts* name a global temporary view."""
     return len(parts) == 2 and parts[0].lower() == GLOBAL
 
 
@@ -34,30 +34,28 @@ _KEPT = ("variables", "texts", "prepared", "functions", "made", "materialized", 
 
 @dataclass(frozen=True)
 class Moment:
-    """A point in the time of a session, and what it had then."""
+    """A point in the time of a session, with the session's state at that time."""
 
     at: int
     kept: Mapping[str, Any]
 
 
 class SessionState(Generic[View]):
-    """The state of a session. It keeps the queries of views, and reads none.
+    """The state of a session. It keeps the queries of views, but does not interpret them.
 
-    :param database: what names without a database are in.
-
-    :param txn: what Hive's transactional manager takes, until a SET.
-
+    :param database: the database of names without one, until USE.
+    :param txn: the settings of Hive's transactional manager, until a SET.
     :ivar concurrency: False after ``SET hive.support.concurrency=false``.
-    :ivar variables: what SET has set, as ``hivevar:day`` or ``hiveconf:day``.
-    :ivar texts: values of Spark's variables of type STRING, and of parameters: see :func:`.texts.read`; None: not known.
-    :ivar names_in_double_quotes: whether SET has made names of what is in double quotes.
-    :ivar keeps_spelling: whether SET has had Hive keep values of partitions as they are written, of whatever type.
-    :ivar blocks: how many BEGINs have no END yet.
-    :ivar prepared: the names of what PREPARE has prepared.
-    :ivar functions: by name, the queries of functions that statements so far have made.
-    :ivar made: the tables that statements so far have made, under the name that they have now.
-    :ivar materialized: of those, the materialized views.
-    :ivar being_read: the views that are being read now, each from the previous one.
+    :ivar variables: the values from SET, by ``hivevar:day`` or ``hiveconf:day``.
+    :ivar texts: values of Spark's STRING variables and of parameters: see :func:`.texts.read`. None means not known.
+    :ivar names_in_double_quotes: whether double quotes contain names, because of a SET.
+    :ivar keeps_spelling: whether Hive stores partition values as they are written, because of a SET.
+    :ivar blocks: the number of BEGINs without an END.
+    :ivar prepared: the names of prepared statements.
+    :ivar functions: by name, the queries of functions that earlier statements created.
+    :ivar made: the tables that earlier statements created, under their current names.
+    :ivar materialized: by materialized view in *made*, its query.
+    :ivar being_read: the views whose queries are being read now, outermost first.
     """
 
     def __init__(self, tables: KnownTables, database: str = "default", txn: TxnSettings = DEFAULT_TXN) -> None:
@@ -76,25 +74,25 @@ class SessionState(Generic[View]):
         self.materialized: dict[LockObject, View] = {}
         self.being_read: list[View] = []
         self._temporary: set[LockObject] = set()
-        # By name, what it came to mean and when: temporary views by their text, others by their object.
+        # By name, its meanings with their times. The key of a temporary view is a string, of others an object.
         self._meanings: dict[str | LockObject, list[tuple[int, View | None]]] = {}
         self._clock = itertools.count(1)
         self._then: int | None = None
         self._references = itertools.count(1)
 
     def remember(self) -> Moment:
-        """The state as it is now, to :meth:`undo` what comes."""
+        """The state now, for a later :meth:`undo`."""
         return Moment(next(self._clock), {name: copy.copy(getattr(self, name)) for name in _KEPT})
 
     def undo(self, before: Moment, after: Moment) -> None:
-        """Take back what came between the two: statements that were planned, and then failed."""
+        """Undo the changes between the two moments: they came from statements that failed after planning."""
         for name, value in before.kept.items():
             setattr(self, name, value)
         for found in self._meanings.values():
             found[:] = [each for each in found if not before.at < each[0] < after.at]
 
     def frozen(self) -> SessionState[View]:
-        """A copy of the state that no later statement changes: for EXPLAIN, and for the state that a view was made in."""
+        """A copy that later statements do not change: for EXPLAIN, and to read a view as it was when it was created."""
         session = copy.copy(self)
         session.texts = dict(self.texts)
         if self._then is None:
@@ -102,7 +100,7 @@ class SessionState(Generic[View]):
         return session
 
     def inside(self, view: LockObject) -> SessionState[View]:
-        """The state for the text of *view*: without USE and temporary objects."""
+        """The state to read the query of *view*, without USE and temporary objects."""
         table = self.tables.table(view)
         session = copy.copy(self)
         session.database = LockObject((table and table.view_database) or view.database).database
@@ -111,16 +109,16 @@ class SessionState(Generic[View]):
         return session
 
     def resolve(self, parts: tuple[str, ...]) -> LockObject:
-        """The table of that name.
+        """The table that *parts* name.
 
-        :raises InvalidRequest: it is none of Hive's.
+        :raises InvalidRequest: Hive can have no table of this name.
         """
         if len(parts) == 3 and parts[0].lower() == CATALOG:
             parts = parts[1:]
         if len(parts) > 2:
             raise InvalidRequest(
-                f"{'.'.join(parts)} is in a catalog of its own, which Hive's locks do not cover; where that is over Hive's metastore, "
-                "name the table in reads and writes, as in 'db.t'"
+                f"{'.'.join(parts)} is in a catalog of its own, which Hive's locks do not cover; if that catalog is in "
+                "Hive's metastore, name the table in reads and writes, as in 'db.t'"
             )
         database, table = parts if len(parts) == 2 else (self.database, parts[0])
         if not table:
@@ -128,27 +126,27 @@ class SessionState(Generic[View]):
         return LockObject(database, table)
 
     def is_temporary(self, table: LockObject) -> bool:
-        """Whether that is only this session's."""
+        """Whether *table* is a temporary table of this session."""
         return table in self._temporary
 
     def meanings(self, parts: tuple[str, ...]) -> tuple[View | None, ...]:
-        """The meanings of the name: the query of a view that this session has made, or None for any other object.
+        """The meanings of the name: the query of a view that this session created, or None for any other object.
 
-        More than one in a view: what the name meant when the view was made, and what it has come to mean since.
+        In a frozen state the first is the meaning at that time, and the others are later meanings.
         """
         if len(parts) == 1 and (found := self._since(parts[0].lower()))[0] is not None:
             return found
         return self._since(self.resolve(parts))
 
     def add_temporary_view(self, parts: tuple[str, ...], view: View) -> None:
-        """:param parts: its name; Spark's global ones are in a database of their own, and found nowhere else."""
+        """:param parts: the view's name. Spark's global temporary views are in their own database."""
         self._mean(LockObject(GLOBAL, parts[1]) if is_global(parts) else parts[-1].lower(), view)
 
     def add_view(self, target: LockObject, view: View | None) -> None:
         self._mean(target, view)
 
     def forget_stored_views(self) -> None:
-        """Ask the catalog for the views in it from now on: other sessions may change them."""
+        """Forget stored views, so that the catalog is asked for them. Other sessions can change them."""
         for name in [each for each in self._meanings if isinstance(each, LockObject) and each.database != GLOBAL]:
             del self._meanings[name]
 
@@ -157,14 +155,14 @@ class SessionState(Generic[View]):
             self._temporary.add(table)
 
     def add_made(self, table: LockObject, query: View | None = None) -> None:
-        """:param query: of a materialized view."""
+        """:param query: the query, if *table* is a materialized view."""
         if self._then is None:
             self.made.add(table)
             if query is not None:
                 self.materialized[table] = query
 
     def forget(self, parts: tuple[str, ...]) -> bool:
-        """Whether that was temporary, and is now dropped."""
+        """Drop the object of that name. Return whether it was temporary."""
         target = self.resolve(parts)
         self._mean(target, None)
         if target in self._temporary:
@@ -176,16 +174,16 @@ class SessionState(Generic[View]):
         return was_view
 
     def is_temporary_view(self, parts: tuple[str, ...]) -> bool:
-        """Whether the name is a temporary view of this session."""
+        """Whether *parts* name a temporary view of this session."""
         return is_global(parts) or (len(parts) == 1 and self._since(parts[0].lower())[0] is not None)
 
     def view_text(self, target: LockObject, kind: str = "VIRTUAL_VIEW") -> str | None:
-        """The query of *target*; None if it is no view of that *kind*, or its text is unknown."""
+        """The query text of *target*. None if it is no view of that *kind*, or its text is not known."""
         table = self.tables.table(target)
         return (table.view_text or None) if table and table.table_type == kind else None
 
     def refers_again(self) -> int:
-        """How often tables have been referred to, with this time."""
+        """Count one more reference to a table. Return the count."""
         return next(self._references)
 
     def _mean(self, name: str | LockObject, view: View | None) -> None:

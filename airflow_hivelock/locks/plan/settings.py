@@ -1,7 +1,7 @@
-"""What changes how later statements are read: SET, variables of Hive and Spark, and EXECUTE IMMEDIATE.
+"""Statements that change how later statements are read: SET, variables of Hive and Spark, and EXECUTE IMMEDIATE.
 
-Hive and Spark put the values of ``${hivevar:day}`` into a text before they read it. SET lines give these values. The
-variables of Spark's sessions are parts of expressions.
+Hive and Spark replace ``${hivevar:day}`` in a text before they parse it. SET lines have the values. A variable of a
+Spark session is a part of an expression instead.
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ _TEMPLATE = re.compile(r"\$\{|\{\{|\{%")
 _VARIABLE = re.compile(r"\$\{(?:(hivevar|hiveconf):)?([\w.\-]+)\}")
 _SET = re.compile(r"set\s+(?:(hivevar|hiveconf):)?([\w.\-]+)\s*=(.*)", re.IGNORECASE | re.DOTALL)
 _NOT_KNOWN = (
-    "the value of this variable is not known here: set it before, as in SET hivevar:day=2024-01-01; or render the SQL "
+    "the value of this variable is not known: set it before, as in SET hivevar:day=2024-01-01; or render the SQL "
     "before it is planned; or name reads and writes instead"
 )
 _MOST_ROUNDS = 10
-"""How often a value may hold another variable."""
+"""The largest depth of variables in values of variables."""
 
-_STEP = "give it as a text, or DECLARE and SET the variable in the same SQL; or name reads and writes instead"
+_STEP = "write the text itself, or DECLARE and SET the variable in the same SQL; or name reads and writes instead"
 _PARAMETER = (":", "?")
 
 
@@ -66,7 +66,7 @@ def setting(cursor: Cursor, planner: Planner) -> None:
 
 
 def _session_setting(text: str, planner: Planner) -> None:
-    """What a SET line changes for the statements after it. What RESET undoes is taken for set: that locks no less."""
+    """Apply a SET line to the later statements. RESET is ignored, because the plan then locks no less."""
     session = planner.session
     if (found := _is_set_by(text.replace("`", ""))) is None:
         return
@@ -81,24 +81,24 @@ def _session_setting(text: str, planner: Planner) -> None:
 
 
 def raw_text(cursor: Cursor) -> str:
-    """The text of a statement that is no SQL."""
+    """The text of a statement that is not SQL, such as SET."""
     text = cursor.statement.written.rstrip()
     for comment in ("--", "/*"):
         if comment in text:
-            # Here Hive takes it for a part of the value, and sqlglot for a comment, which may hide what follows.
+            # Hive reads it as a part of the value, sqlglot as a comment. A comment can hide later statements.
             cursor.refuse(
-                f"{comment!r} in such a statement is not understood; put it in a line of its own, before it", step=""
+                f"{comment!r} in such a statement is not understood; put the comment on its own line before", step=""
             )
     return text
 
 
 def _assign(cursor: Cursor, texts: dict[str, str | None]) -> None:
-    """``name = expression, …``; all values are computed before the first is assigned."""
+    """``name = expression, …``. Compute all values before the first assignment."""
     after: dict[str, str | None] = {}
     while True:
         names = [] if cursor.sees("IDENTIFIER", "(") or not cursor.is_name() else [variable(cursor.name()[0])]
         if not (names and cursor.take("=")):
-            after = dict.fromkeys(texts)  # a list of variables, or a variable of unknown name
+            after = dict.fromkeys(texts)  # forget all: the names are not known
             break
         after[names[0]] = _value(cursor, texts)
         if not cursor.comma():
@@ -107,7 +107,7 @@ def _assign(cursor: Cursor, texts: dict[str, str | None]) -> None:
 
 
 def _value(cursor: Cursor, texts: dict[str, str | None]) -> str | None:
-    """Pass an expression up to the next comma, and give the text that it is."""
+    """Pass an expression up to the next comma. Return its string, None if not known."""
     text, depth = cursor.constant(texts), 0
     while not cursor.done() and (depth or not cursor.is_type(TokenType.COMMA)):
         kind, text = cursor.next().token_type, None
@@ -116,11 +116,11 @@ def _value(cursor: Cursor, texts: dict[str, str | None]) -> str | None:
 
 
 def declare(cursor: Cursor, planner: Planner) -> None:
-    """``DECLARE [OR REPLACE] [VARIABLE] name, … [type] [DEFAULT expression]``, or a cursor over a query."""
+    """``DECLARE [OR REPLACE] [VARIABLE] name, … [type] [DEFAULT expression]``, or ``DECLARE name CURSOR FOR query``."""
     cursor.expect("DECLARE")
     texts = planner.session.texts
     replaces = cursor.take("OR", "REPLACE")
-    if cursor.is_name(1) and cursor.word(1) != "DEFAULT":  # else that is its name
+    if cursor.is_name(1) and cursor.word(1) != "DEFAULT":  # else VAR is the variable's name
         cursor.take_any("VAR", "VARIABLE")
     names: list[str] = []
     while not cursor.sees("IDENTIFIER", "(") and (not names or cursor.comma()):
@@ -136,7 +136,7 @@ def declare(cursor: Cursor, planner: Planner) -> None:
     start = cursor.at
     text = _value(cursor, texts)
     for name in names:
-        known = name in texts and not replaces  # then it keeps the value that it has, where errors are ignored
+        known = name in texts and not replaces  # it keeps its old value if errors are ignored
         texts[name] = None if known else text
         if not is_text:
             del texts[name]
@@ -146,22 +146,22 @@ def declare(cursor: Cursor, planner: Planner) -> None:
 
 
 def expressions(cursor: Cursor, planner: Planner) -> None:
-    """Add what the rest, expressions of Spark's variables, reads in subqueries."""
+    """Add the reads of subqueries in the rest of the statement, which consists of expressions."""
     if not cursor.statement.tokens:
-        cursor.refuse("an expression is wanted here")
+        cursor.refuse("an expression is missing here")
     first = cursor.statement.tokens[0]
     select = Token(TokenType.SELECT, "SELECT", first.line, first.col, first.start, first.end)
     planner.read(cursor.statement, [select, *cursor.rest()])
 
 
 def _is_set_by(text: str) -> tuple[str, str] | None:
-    """The variable that the statement *text* sets, as ``hivevar:day``, and its value; None for any other statement."""
+    """The variable in a SET statement, as ``hivevar:day``, and its value. None for any other statement."""
     found = _SET.fullmatch(text.strip())
     return (f"{(found[1] or 'hiveconf').lower()}:{found[2]}", found[3].strip()) if found else None
 
 
 def rendered(statement: Statement, variables: Mapping[str, str]) -> Statement:
-    """*statement* with the values of its variables.
+    """*statement* with values in place of its variables.
 
     :raises InvalidRequest: showing a variable without a known value, or a template's expression.
     """
@@ -181,14 +181,14 @@ def rendered(statement: Statement, variables: Mapping[str, str]) -> Statement:
 
 
 def _substitute(found: re.Match[str], variables: Mapping[str, str]) -> str:
-    """Hive looks a name without a kind up among one kind, and Spark among the other: they must agree."""
+    """The value of a variable. A name without a kind needs equal values, because Hive and Spark use different kinds."""
     kinds = [found[1]] if found[1] else ["hivevar", "hiveconf"]
     values = {variables[name] for kind in kinds if (name := f"{kind}:{found[2]}") in variables}
     return values.pop() if len(values) == 1 else found[0]
 
 
 def _unknown(statement: Statement) -> int | None:
-    """Where a variable is, outside of comments."""
+    """The offset of the first variable outside comments. None if there is none."""
     for token in statement.tokens:
         if (found := _TEMPLATE.search(statement.text, token.start, token.end + 2)) is not None:
             return found.start()
@@ -198,14 +198,14 @@ def _unknown(statement: Statement) -> int | None:
 def execute_immediate(cursor: Cursor, planner: Planner, add: Callable[[Statement, Planner], None]) -> None:
     """``text [INTO variable, …] [USING value [AS name], …]``, after EXECUTE IMMEDIATE.
 
-    :param add: plans each statement of the text.
+    :param add: the function that plans one statement of the text.
     """
     texts = planner.session.texts
     text = cursor.constant(texts)
     if text is None or not (cursor.done() or cursor.sees("INTO") or cursor.sees("USING")):
-        cursor.refuse("what this runs is not known", step=_STEP)
-    if planner.session.refers_again() > MOST_REFERENCES:  # a text may run itself
-        cursor.refuse(f"the SQL runs and reads more than {MOST_REFERENCES:,} things", step="plan it in parts")
+        cursor.refuse("the SQL of this EXECUTE is not known", step=_STEP)
+    if planner.session.refers_again() > MOST_REFERENCES:  # a text can run itself
+        cursor.refuse(f"the SQL has more than {MOST_REFERENCES:,} references", step="plan it in parts")
     changed = _changed(cursor)
     found: dict[str, str | None] = {}
     if cursor.take("USING"):
@@ -235,7 +235,7 @@ def _changed(cursor: Cursor) -> set[str]:
 
 
 def _parameters(cursor: Cursor, texts: Mapping[str, str | None]) -> dict[str, str | None]:
-    """The values of ``?1``, ``?2``, …, and of those that have a name."""
+    """By parameter, ``?1`` or ``:name``, its string. None if not known."""
     found: dict[str, str | None] = {}
     while not cursor.done():
         text, depth, name = cursor.constant(texts), 0, ""

@@ -1,7 +1,7 @@
-"""SQL as one value: its text, the tokens and statements in it, and what was worked out from them.
+"""A SQL text with its tokens, statements and parsed trees.
 
-A task asks several questions about one text: whether it is understood, whether it turns locking off, what it locks. All of
-them use one value, so that the text is tokenized and parsed once. Errors show the place in the text.
+A task asks several questions about one text: whether it is understood, whether it turns locking off, what it locks. All
+questions use one value, so the text is tokenized and parsed once. Errors show the place in the text.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ if TYPE_CHECKING:
     from sqlglot.dialects.dialect import Dialect
 
 NEXT_STEP = "name reads and writes instead"
-"""What to do where SQL cannot be planned."""
+"""The usual next step in errors about SQL that cannot be planned."""
 
-WHICH_NAME = "which name this gives is not known; write the name, or a constant text in IDENTIFIER"
+WHICH_NAME = "the name in IDENTIFIER is not known; write the name, or a constant text in IDENTIFIER"
 
 MOST_CHARACTERS = 1_000_000
 _SHOWN = 40
@@ -37,13 +37,13 @@ _OFFSET = re.compile(r"from \d+:(\d+)$")
 
 
 _MOST_KEPT = 100_000
-"""Trees take some hundred times the memory of their text: those of a longer text are not kept."""
+"""Trees are kept only up to this length of the text, because they take about a hundred times its memory."""
 
 
 class ScriptDialect(Spark):
-    """Spark's, which contains Hive's, except that no first word hides the rest of its statement from the tokenizer.
+    """Spark's dialect, which includes Hive's. No first word makes sqlglot read the rest as one text.
 
-    Hints are comments: they name no table that the query does not.
+    Hints are comments, because every table in a hint is also in the query.
     """
 
     class Tokenizer(Spark.Tokenizer):
@@ -58,14 +58,14 @@ class ScriptDialect(Spark):
         COLON_IS_VARIANT_EXTRACT: ClassVar[bool] = True
 
         def validate_expression(self, expression: Any, args: list[Any] | None = None) -> Any:
-            """Check AND and OR, which are functions here. The engine checks the arguments of other functions."""
+            """Check AND and OR, which sqlglot treats as functions. The engine checks arguments of other functions."""
             if isinstance(expression, exp.Func) and not isinstance(expression, exp.Binary):
                 return expression
             return super().validate_expression(expression, args)
 
 
 class LockDialect(Hive):
-    """Hive's, without commands: sqlglot makes one text of everything after SHOW. A number ends before a letter."""
+    """Hive's dialect, except that the words after SHOW are tokens, and that a number ends before a letter."""
 
     IDENTIFIERS_CAN_START_WITH_DIGIT = False
 
@@ -74,7 +74,7 @@ class LockDialect(Hive):
 
 
 def expression(tokens: list[Token], text: str) -> exp.Expr | None:
-    """The tree of *tokens* of *text*; None where they are not one expression."""
+    """The tree of *tokens*, which are a part of *text*. None if they are not one expression."""
     try:
         (tree,) = ScriptDialect().parser(error_level=ErrorLevel.IMMEDIATE).parse(tokens, text)
     except Exception:  # noqa: BLE001 - some input breaks the parser itself
@@ -83,10 +83,10 @@ def expression(tokens: list[Token], text: str) -> exp.Expr | None:
 
 
 class Sql:
-    """The text of statements that are separated by ``;``.
+    """A text of statements that are separated by ``;``.
 
-    :param dialect: the dialect of sqlglot that cuts it into tokens; by default Hive's and Spark's in one.
-    :ivar planned: what the statements touch without a catalog, by everything else that decides it.
+    :param dialect: the dialect of sqlglot that splits the text into tokens; :class:`ScriptDialect` by default.
+    :ivar planned: the planners without a catalog, by their options.
     """
 
     def __init__(self, text: str, dialect: type[Dialect] | None = None) -> None:
@@ -97,23 +97,23 @@ class Sql:
 
     @cached_property
     def tokens(self) -> tuple[Token, ...]:
-        """:raises InvalidRequest: this is no SQL."""
+        """:raises InvalidRequest: the text is not SQL."""
         return tokenize(self)
 
     @cached_property
     def statements(self) -> tuple[Statement, ...]:
         """The statements that are not empty.
 
-        :raises InvalidRequest: this is no SQL.
+        :raises InvalidRequest: the text is not SQL.
         """
         return tuple(_split(self))
 
     def tree(self, tokens: tuple[Token, ...]) -> exp.Expr | None:
-        """The tree that *tokens* were parsed to before; None the first time."""
+        """The tree that was kept for *tokens*. None if there is none."""
         return self._trees.get(_key(tokens))
 
     def keep(self, tokens: tuple[Token, ...], tree: exp.Expr) -> None:
-        """Keep the *tree* of *tokens*. Nothing changes a tree after that."""
+        """Keep the *tree* of *tokens*. Callers must not change it afterwards."""
         if len(self.text) <= _MOST_KEPT:
             self._trees[_key(tokens)] = tree
 
@@ -122,7 +122,7 @@ class Sql:
 class Statement:
     """One statement of *sql*, or a part of one.
 
-    :param end: where in the text it ends.
+    :param end: the offset in the text after the statement.
     """
 
     tokens: tuple[Token, ...]
@@ -131,7 +131,7 @@ class Statement:
 
     @property
     def text(self) -> str:
-        """The text of all statements, which the places of tokens refer to."""
+        """The text of all statements. The offsets of tokens refer to it."""
         return self.sql.text
 
     @property
@@ -145,13 +145,13 @@ class Statement:
 
 
 def uncertain(statement: Statement) -> frozenset[str]:
-    """The texts that engines may read differently: see :func:`.texts.is_certain`."""
+    """The strings that engines can read differently: see :func:`.texts.is_certain`."""
     return frozenset(token.text for token in statement.tokens if not texts.is_certain(token, statement.text))
 
 
 @lru_cache(maxsize=1)
 def latest(text: str) -> Sql:
-    """The value of *text*. Only the latest text keeps its value, for the next question of the same task."""
+    """The value of *text*. Only the latest text is cached, for the next question of the same task."""
     return Sql(text)
 
 
@@ -160,7 +160,7 @@ def _key(tokens: tuple[Token, ...]) -> Hashable:
 
 
 def placed(text: str, offset: int, why: str, step: str = NEXT_STEP) -> str:
-    """*why*, headed by line, column and what is there, and what to do about it; *step* is empty where *why* tells it."""
+    """An error text with line, column, the SQL at *offset*, *why* and the next *step*. *step* can be empty."""
     why = f"{why}; {step}" if step and "reads and writes" not in why else why
     line, column = text.count("\n", 0, offset) + 1, offset - text.rfind("\n", 0, offset)
     there = text[offset : offset + _SHOWN].split("\n")[0].strip()
@@ -170,7 +170,7 @@ def placed(text: str, offset: int, why: str, step: str = NEXT_STEP) -> str:
 def tokenize(sql: Sql) -> tuple[Token, ...]:
     """The tokens of *sql*.
 
-    :raises InvalidRequest: this is no SQL, or too long.
+    :raises InvalidRequest: the text is not SQL, or too long.
     """
     text = sql.text
     if len(text) > MOST_CHARACTERS:
@@ -198,7 +198,7 @@ def _split(sql: Sql) -> Iterator[Statement]:
 
 
 def with_quoted_names(statement: Statement) -> Statement:
-    """*statement* with names in place of texts in double quotes."""
+    """*statement* with names in place of strings in double quotes."""
     names = (
         Token(TokenType.IDENTIFIER, token.text, token.line, token.col, token.start, token.end)
         if token.token_type is TokenType.STRING and statement.text[token.start] == '"'

@@ -1,4 +1,4 @@
-"""From the first words of a statement to what plans it."""
+"""Plans one statement: its first word selects the function that adds its locks."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _SETTINGS = frozenset(
     ABORT ADD CLEAR COMPILE CRYPTO ERASURE GRANT KILL LIST RELOAD RESET REVOKE SET UNCACHE
     """.split()  # noqa: SIM905
 )
-"""What concerns no data. Their values are not SQL, and may hold anything."""
+"""Statements that lock nothing. Their values are not SQL, and can contain any text."""
 
 _EXPLAIN = frozenset(
     """
@@ -50,18 +50,18 @@ _EXPLAIN = frozenset(
 """The options of EXPLAIN. ANALYZE is also an option, except in ANALYZE TABLE."""
 
 _NO_DATA_OF = ("ls", "lsr", "mkdir", "touchz", "test", "du", "dus", "count", "stat", "df", "help", "usage")
-"""DFS commands that look at names, or make what is empty."""
+"""DFS commands that read no data: they list names, or create empty files and directories."""
 
 
 def add(statement: Statement, planner: Planner) -> None:
-    """Add what *statement* touches to *planner*.
+    """Add the objects that *statement* reads and writes to *planner*.
 
-    :raises InvalidRequest: it is not understood, showing the place.
+    :raises InvalidRequest: the statement is not understood. The message shows the place.
     """
     statement = rendered(statement, planner.session.variables)
     scripted = bool(planner.session.blocks) or begins(statement)
     if scripted:
-        planner.session.texts.clear()  # which way through the script came before is not known
+        planner.session.texts.clear()  # a script can set a variable in any branch
     if planner.session.texts:
         statement = replace(
             statement, tokens=tuple(identifiers(statement.tokens, statement.text, planner.session.texts))
@@ -99,10 +99,10 @@ def _explained(statement: Statement, planner: Planner) -> None:
     runs = False
     while True:
         if not cursor.sees("ANALYZE", "TABLE") and cursor.take("ANALYZE"):
-            runs = True  # it runs what it explains
+            runs = True  # EXPLAIN ANALYZE runs the statement
         elif not cursor.take_any(*_EXPLAIN):
             break
-    session, planner.session = planner.session, planner.session.frozen()  # EXPLAIN does not run it
+    session, planner.session = planner.session, planner.session.frozen()  # EXPLAIN does not change the session
     written = len(planner.writes)
     _add(Cursor(replace(statement, tokens=tuple(cursor.rest()))), planner)
     planner.session = session
@@ -136,7 +136,7 @@ def _query(cursor: Cursor, planner: Planner) -> None:
     if isinstance(tree, exp.Merge | exp.Update | exp.Delete):
         target = tree.this
         if not isinstance(target, exp.Table) or not isinstance(target.this, exp.Identifier):
-            statement.refuse(statement.tokens[0], "what this changes is not understood")
+            statement.refuse(statement.tokens[0], "the target of this statement is not understood")
         planner.write(reader.target(target), how=Write.CHANGE)
         reader.read_but(tree, "this")
     else:
@@ -147,7 +147,7 @@ def _execute(cursor: Cursor, planner: Planner) -> None:
     cursor.expect("EXECUTE")
     if cursor.word() != "IMMEDIATE":
         if cursor.identifier().lower() not in planner.session.prepared:
-            cursor.refuse("what this runs is not known: it has been prepared elsewhere")
+            cursor.refuse("this SQL has no PREPARE of that name")
         expressions(cursor, planner) if cursor.take("USING") else cursor.end()
         return
     cursor.expect("IMMEDIATE")
@@ -155,7 +155,7 @@ def _execute(cursor: Cursor, planner: Planner) -> None:
 
 
 def _prepare(cursor: Cursor, planner: Planner) -> None:
-    """``PREPARE name FROM query``: planned at once, since EXECUTE may run it at any time."""
+    """``PREPARE name FROM query``. Plan the query now, because EXECUTE can run it later."""
     cursor.expect("PREPARE")
     planner.session.prepared.add(cursor.identifier().lower())
     cursor.expect("FROM")
@@ -163,11 +163,11 @@ def _prepare(cursor: Cursor, planner: Planner) -> None:
 
 
 def _optimize(cursor: Cursor, planner: Planner) -> None:
-    """Delta's OPTIMIZE, VACUUM, RESTORE and REORG: commits that rewrite or remove files of the whole table."""
+    """Delta's OPTIMIZE, VACUUM, RESTORE and REORG. They can rewrite or remove any file of the table."""
     word = cursor.next().text.upper()
     cursor.take("TABLE")
     if cursor.is_type(TokenType.STRING):
-        cursor.refuse("which table these files are of is not known")
+        cursor.refuse("cannot tell which table has these files")
     planner.write(planner.table(cursor), how=Write.CHANGE)
     cursor.take("REWRITE", "DATA")  # Hive's OPTIMIZE TABLE of Iceberg
     if word != "VACUUM" and cursor.take("WHERE"):
@@ -176,7 +176,7 @@ def _optimize(cursor: Cursor, planner: Planner) -> None:
 
 
 def _call(cursor: Cursor, planner: Planner) -> None:
-    """A procedure, as of Iceberg or Hudi, that names its table: ``CALL c.system.expire_snapshots(table => 'db.t')``."""
+    """A procedure of Iceberg or Hudi with its table's name: ``CALL c.system.expire_snapshots(table => 'db.t')``."""
     cursor.expect("CALL")
     procedure = cursor.name()[0][-1]
     named = None
@@ -189,12 +189,12 @@ def _call(cursor: Cursor, planner: Planner) -> None:
             named = cursor.constant()
     parts = tuple(each.strip("`") for each in (named or "").split("."))
     if not all(part.replace("_", "a").isalnum() for part in parts):
-        cursor.statement.refuse(cursor.statement.tokens[0], f"which table {procedure} changes is not known")
+        cursor.statement.refuse(cursor.statement.tokens[0], f"cannot tell which table {procedure} changes")
     planner.write(planner.session.resolve(parts[-2:]), how=Write.CHANGE)
 
 
 def _nothing(cursor: Cursor, _planner: Planner) -> None:
-    """Begin and end of transactions."""
+    """A statement that begins or ends a transaction. It locks nothing."""
     no_query(cursor)
 
 
@@ -245,7 +245,7 @@ def _load(cursor: Cursor, planner: Planner) -> None:
     target = planner.place(cursor.statement, table, spec)[0] if spec else table
     existing = planner.session.tables.listed(table)
     is_new = existing is not None and not any(found == target or found.is_below(target) for found in existing)
-    # Hive locks the table where LOAD DATA makes the partition.
+    # If LOAD DATA creates the partition, Hive locks the table.
     planner.write(table if is_new and planner.as_hive else target)
     if cursor.take("INPUTFORMAT"):
         cursor.string()
@@ -255,14 +255,14 @@ def _load(cursor: Cursor, planner: Planner) -> None:
 
 
 def _placed(cursor: Cursor, planner: Planner) -> None:
-    """A table, or the partition of it that is named, is written."""
+    """Add a write of the table that comes next, or of the partition after its name."""
     table = planner.table(cursor)
     spec = cursor.optional_spec()
     planner.write(planner.place(cursor.statement, table, spec)[0] if spec else table)
 
 
 def _repair(cursor: Cursor, planner: Planner) -> None:
-    """MSCK adds or drops partitions, which ones it finds out later: EXCLUSIVE on the table. Without REPAIR it looks."""
+    """MSCK REPAIR adds or drops unknown partitions, so it locks the table EXCLUSIVE. MSCK alone only reads names."""
     only_looks = cursor.take("MSCK") and not cursor.sees("REPAIR")
     cursor.take("REPAIR")
     cursor.expect("TABLE")
@@ -278,7 +278,7 @@ def _repair(cursor: Cursor, planner: Planner) -> None:
 def _files(cursor: Cursor, _planner: Planner) -> None:
     words = raw_text(cursor).split()
     if len(words) < 2 or words[1].removeprefix("-").lower() not in _NO_DATA_OF:
-        cursor.refuse("which tables' files this touches is not known")
+        cursor.refuse("cannot tell which tables' files this touches")
 
 
 def _analyze(cursor: Cursor, planner: Planner) -> None:
@@ -365,7 +365,7 @@ _PLANS: dict[str, Callable[[Cursor, Planner], None]] = {
 }
 
 _NOT_PLANNED = {
-    "LOCK": ("a lock that SQL takes would wait for the one that it runs under", "leave LOCK out"),
-    "UNLOCK": ("this would free the locks that it runs under", "leave UNLOCK out"),
-    "": ("a statement is wanted here",),
+    "LOCK": ("LOCK in the SQL would wait for the lease that the SQL runs under", "leave LOCK out"),
+    "UNLOCK": ("UNLOCK would free the locks that the SQL runs under", "leave UNLOCK out"),
+    "": ("a statement is missing here",),
 }

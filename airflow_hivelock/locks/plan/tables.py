@@ -1,4 +1,4 @@
-"""What is known of tables, from a catalog or from the user. Each table is asked for once."""
+"""The columns and partitions of tables, from the catalog or from the user's declarations, each looked up once."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ if TYPE_CHECKING:
 
 
 class KnownTables:
-    """The tables of one plan.
+    """The tables of one plan, with cached answers of the catalog.
 
-    :param unpartitioned: names of tables known to have no partitions.
-    :param partition_columns: by table name, the partition columns of others, outermost first, each with its type or
-        without: ``["dt date", "hr"]``. A type here has precedence over the catalog's.
+    :param unpartitioned: names of tables without partitions.
+    :param partition_columns: by table name, the partition columns of other tables, outermost first. Each can have a
+        type: ``["dt date", "hr"]``. A type here has precedence over the catalog's.
     """
 
     def __init__(
@@ -42,8 +42,8 @@ class KnownTables:
             )
             if table in self._declared:
                 raise InvalidRequest(
-                    f"partition_columns[{name!r}]={columns!r}: {table} is declared twice, among the unpartitioned or under two "
-                    "spellings of its name; say once what it is"
+                    f"partition_columns[{name!r}]={columns!r}: {table} is declared twice, in unpartitioned or under "
+                    "two spellings of its name; declare it once"
                 )
             if not listed or not columns:
                 raise InvalidRequest(
@@ -53,30 +53,30 @@ class KnownTables:
 
     @property
     def declared(self) -> frozenset[tuple[LockObject, Table]]:
-        """What the user has declared, whatever the catalog knows."""
+        """The user's declarations, independent of the catalog."""
         return frozenset(self._declared.items())
 
     def table(self, target: LockObject) -> Table | None:
-        """What is known of the table of *target*; None: nothing, or, with a catalog, that it does not exist.
+        """The table of *target*. None if it is not known. With a catalog, None means that it does not exist.
 
-        :raises InvalidRequest: the catalog contradicts what was declared.
+        :raises InvalidRequest: the catalog contradicts a declaration.
         """
         return self._table(LockObject(target.database, target.table))
 
     def listed(self, below: LockObject) -> list[LockObject] | None:
-        """The partitions that exist below *below*; None without a catalog."""
+        """The existing partitions below *below*, a table or a prefix. None without a catalog."""
         return None if self.catalog is None else self._partitions(below)
 
     def exists(self, target: LockObject) -> bool:
-        """Whether the catalog has the partition *target*, or one below it."""
+        """Whether the catalog has the partition *target*, or partitions below this prefix."""
         if self.catalog is None or self.table(target) is None:
             return False
         return target in self._existing(LockObject(target.database, target.table))
 
     def respelt(self, table: LockObject) -> dict[LockObject, LockObject]:
-        """Partitions of *table* that exist under another name than their values are kept under, and that name.
+        """By existing partition with a non-standard name, the partition under its standard name.
 
-        Hive's inserts into dynamic partitions make them: ``n=07`` of an int. A read of ``n = 7`` reads it as well.
+        Hive's inserts into dynamic partitions create such names: ``n=07`` of an int. A read of ``n = 7`` reads it too.
         """
         known = self.table(table)
         if self.catalog is None or known is None or all(map(as_written, known.partition_types)):
@@ -84,11 +84,11 @@ class KnownTables:
         return self._respelt(table)
 
     def meant_by(self, target: LockObject) -> list[LockObject]:
-        """Partitions that exist under another name, and are kept as *target* or below it."""
+        """Existing partitions with non-standard names whose standard name is *target* or below it."""
         return self._meant(LockObject(target.database, target.table)).get(target, []) if target.partition else []
 
     def forget(self) -> None:
-        """Ask the catalog again from now on."""
+        """Forget the catalog's answers."""
         for answers in ("_meant", "_respelt", "_existing", "_table", "_partitions"):
             self.__dict__.pop(answers, None)
 
@@ -110,7 +110,7 @@ class KnownTables:
             kinds = known.partition_types if known else ()
             found = {}
             for partition in self._partitions(table):
-                with suppress(InvalidRequest):  # no request can name a value with several names
+                with suppress(InvalidRequest):  # skip a value without one standard name: no request can lock it
                     levels = zip(partition.partition, kinds, strict=True)
                     kept = tuple((column, canonical(value, kind)) for (column, value), kind in levels)
                     if kept != partition.partition:
@@ -145,8 +145,8 @@ class KnownTables:
         if found.partition_columns != declared.partition_columns:
             columns = "/".join(found.partition_columns)
             if not declared.partition_columns:
-                raise InvalidRequest(f"{target} is partitioned by {columns}; take it out of unpartitioned")
-            raise InvalidRequest(f"{target} is partitioned by {columns or 'nothing'}; partition_columns says otherwise")
+                raise InvalidRequest(f"{target} is partitioned by {columns}; remove it from unpartitioned")
+            raise InvalidRequest(f"{target} is partitioned by {columns or 'nothing'}; correct partition_columns")
         types = zip(declared.partition_types, found.partition_types, strict=False)
         return replace(found, partition_types=tuple(one or other for one, other in types) or found.partition_types)
 

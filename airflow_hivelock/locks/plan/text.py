@@ -1,4 +1,4 @@
-"""From SQL to the objects that it locks; and EXPLAIN LOCKS, which prints them as Hive does."""
+"""Plans the locks of SQL. Prints locks as Hive's EXPLAIN LOCKS does."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ _SHOWN = 200
 class Plan:
     """The locks of SQL, without parents: :func:`.rules.request` adds those.
 
-    :param reads: SHARED. :param writes: EXCLUSIVE. Each sorted.
-    :param types: as :class:`~airflow_hivelock.locks.model.LockRequest` takes them; empty unless Hive's table is followed.
+    :param reads: the objects to lock SHARED, sorted. :param writes: the objects to lock EXCLUSIVE, sorted.
+    :param types: see :class:`~airflow_hivelock.locks.model.LockRequest`. Filled only with ``locks="hive"``.
     """
 
     reads: list[LockObject]
@@ -62,17 +62,17 @@ def plan_statements(
         ``SET hive.support.concurrency=false`` lock nothing, as in Hive, and a warning is logged.
     :param catalog: without one, WHERE narrows only the reads of tables in *partition_columns*.
     :param database: the database of names without one, until USE.
-    :param unpartitioned: tables known to have no partitions, so that reading them needs no EXCLUSIVE.
-    :param partition_columns: by table, the partition columns of others, outermost first, each with its type or without:
+    :param unpartitioned: tables without partitions, so that reading them needs no EXCLUSIVE.
+    :param partition_columns: by table, the partition columns of other tables, outermost first. Each can have a type:
         ``{"dw.flights": ["dt date", "hr string"]}``. A type here has precedence over the catalog's.
-    :param locks: the table of commands to follow where the documents and real Hive differ. ``documented`` takes SHARED
-        to set a table's serializer or file format, although readers notice that. ``hive`` takes SHARED for dynamic
-        partitions below a static one (HIVE-3509), for ADD and TOUCH PARTITION and for properties. That does *not* keep
-        others from the partitions that are written. ``stricter`` takes the larger of the two locks. For LOAD DATA into
-        a new partition it takes the documented one, so that loads of one table run at the same time.
+    :param locks: the table of commands to follow where Hive's documents and real Hive differ. ``documented`` takes
+        SHARED to set a table's serializer or file format, although readers notice that. ``hive`` takes SHARED for
+        dynamic partitions below a static one (HIVE-3509), for ADD and TOUCH PARTITION and for properties. That does
+        *not* keep other jobs from the written partitions. ``stricter`` takes the larger of the two locks. For LOAD DATA
+        into a new partition it takes the documented one, so that loads of one table run at the same time.
     :param limit: the largest number of partitions to lock one by one. A table with more is locked as a whole.
-    :param always: lock although the SQL says ``SET hive.support.concurrency=false``, so that Hive does not.
-    :raises InvalidRequest: showing the place that is not understood, or what the catalog contradicts.
+    :param always: lock even if the SQL contains ``SET hive.support.concurrency=false``.
+    :raises InvalidRequest: the SQL is not understood, with the place; or the catalog contradicts a name in it.
     :raises StoreUnavailable: the catalog did not answer.
     """
     found = plan_sql(
@@ -100,9 +100,9 @@ def plan_sql(
     always: bool = False,
     txn: TxnSettings = DEFAULT_TXN,
 ) -> Plan:
-    """As :func:`plan_statements`, with the types of locks to ask a metastore for if ``locks="hive"``.
+    """As :func:`plan_statements`, plus the lock types for a metastore if ``locks="hive"``.
 
-    :param txn: Hive's settings that change these types, until the SQL sets them.
+    :param txn: Hive's settings that change these types. SET lines in the SQL have precedence.
     """
     if not isinstance(sql, str):
         raise InvalidRequest(f"sql={sql!r} must be one text of statements, separated by ';'")
@@ -119,7 +119,7 @@ def plan_sql(
 
 
 def plan_touched(planner: Planner) -> Plan:
-    """The locks for what *planner* has collected, from SQL or from an engine's own plan."""
+    """The locks for the objects that *planner* has collected, from SQL or from an engine's own plan."""
     tables, limit = planner.session.tables, planner.limit
     looks = set(planner.looks)
     reads = read(planner.scans, tables, looks, limit)
@@ -131,7 +131,7 @@ def plan_touched(planner: Planner) -> Plan:
     whole = {target for target in exclusive if not target.partition}
     above = {
         parent for target in (*shared, *exclusive) for parent in target.parents
-    }  # they are locked with the objects in them
+    }  # the request adds these parents itself
     kept = {each for each in (looks - above).union(shared) if each not in exclusive and not _below(each, whole)}
     return Plan(sorted(kept), sorted(exclusive), _types(planner.types, shared, unlisted.union(made), tables))
 
@@ -139,7 +139,7 @@ def plan_touched(planner: Planner) -> Plan:
 def _types(
     written: Mapping[LockObject, LockType], shared: set[LockObject], whole: set[LockObject], tables: KnownTables
 ) -> dict[LockObject, LockType]:
-    """The *written* types, by the names that are locked. An object that is also read keeps its readers' lock."""
+    """By locked object, its lock type. *written* has the types of writes. Objects with reads get no SHARED_READ."""
     types: dict[LockObject, LockType] = {}
     for target, kind in written.items():
         (name,) = plan_writes([target], tables)
@@ -159,7 +159,7 @@ def check_statements(
     unpartitioned: Collection[str] = (),
     partition_columns: Mapping[str, Sequence[str]] | None = None,
 ) -> None:
-    """Refuse the SQL that :func:`plan_statements` refuses with any catalog, and invalid declarations of tables.
+    """Refuse SQL that :func:`plan_statements` refuses with any catalog. Refuse invalid declarations of tables.
 
     :raises InvalidRequest: showing the place that is not understood.
     """
@@ -192,7 +192,7 @@ def same_in(
     unpartitioned: Collection[str] = (),
     partition_columns: Mapping[str, Sequence[str]] | None = None,
 ) -> bool:
-    """Whether the SQL touches the same objects with either of two databases as the default.
+    """Whether the SQL reads and writes the same objects with either of two databases as the default.
 
     :raises InvalidRequest: showing the place that is not understood.
     """
@@ -208,9 +208,9 @@ def tries_s(
     unpartitioned: Collection[str] = (),
     partition_columns: Mapping[str, Sequence[str]] | None = None,
 ) -> float | None:
-    """How long Hive would try to lock by the SQL's own SET lines, in seconds; None without such lines.
+    """The time in seconds for which Hive would try to lock, from SET lines in the SQL. None without such lines.
 
-    :raises InvalidRequest: showing the place that is not understood, or a value that cannot be meant.
+    :raises InvalidRequest: showing the place that is not understood, or an invalid value.
     """
     if not any(name in sql.lower() for name in (NUMRETRIES, SLEEP)):
         return None
@@ -218,7 +218,7 @@ def tries_s(
 
 
 def _without_catalog(text: str, tables: KnownTables, database: str, always: bool = False) -> Planner:
-    """Plan the statements without a catalog, once for each text."""
+    """The planner with the statements of *text*, without a catalog. Cached for each text."""
     from airflow_hivelock.locks.plan.sql import latest
 
     sql = latest(text)
@@ -239,7 +239,7 @@ def _planner(
     always: bool = False,
     txn: TxnSettings = DEFAULT_TXN,
 ) -> Planner:
-    """Plan the statements."""
+    """The planner with the statements of *sql*."""
     # Importing sqlglot takes a while, and a DAG that names its data does not need it.
     from airflow_hivelock.locks.plan.planner import Planner
     from airflow_hivelock.locks.plan.sql import latest
@@ -274,21 +274,21 @@ FOLLOWED: dict[Follows, str] = {
     "documented": "as Hive's documents have it",
     "hive": "as real Hive has it",
 }
-"""Whose table of commands it is, in words."""
+"""By the value of ``locks``, the phrase for messages."""
 
 
 def explain(reads: Iterable[LockObject], writes: Iterable[LockObject]) -> str:
-    """Hive's lines, parents included: ``dw.delays.dt=2013-01-01/hr=04 -> EXCLUSIVE``."""
+    """The locks in Hive's format, with parents: ``dw.delays.dt=2013-01-01/hr=04 -> EXCLUSIVE``."""
     return explain_locks(rules.with_parents(reads, writes))
 
 
 def explain_locks(locks: Iterable[Lock]) -> str:
-    """Hive's lines for just these *locks*."""
+    """These *locks* in Hive's format, one a line, without added parents."""
     return "\n".join([HEAD, *(f"{_name(lock.object)} -> {lock.mode.value}" for lock in locks)])
 
 
 def explain_json(reads: Iterable[LockObject], writes: Iterable[LockObject]) -> dict[str, Any]:
-    """The same for programs: ``{"locks": [{"object": "dw.delays/dt=2013-01-01", "mode": "EXCLUSIVE"}, …]}``."""
+    """The locks for JSON, with parents: ``{"locks": [{"object": "dw.delays/dt=2013-01-01", "mode": "EXCLUSIVE"}]}``."""
     locks = rules.with_parents(reads, writes)
     return {"locks": [{"object": str(lock.object), "mode": lock.mode.value} for lock in locks]}
 

@@ -1,4 +1,4 @@
-"""Texts that SQL puts together from constants and variables: names in IDENTIFIER, and what EXECUTE IMMEDIATE runs."""
+"""Evaluates strings of constants and variables: names in IDENTIFIER, and the SQL of EXECUTE IMMEDIATE."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
 _MOST_NESTED = 5
-"""How deep CONCAT may nest."""
+"""The largest depth of nested CONCATs."""
 
 _LONGEST = 1_000_000
-"""A text of variables may double each time that it is set."""
+"""The largest length of a string. A loop of SET can double a string each time."""
 
 _SESSION = ("system", "session")
 _ESCAPE = re.compile(r"\\[^'\"]")
 
 
 def joined(tokens: Sequence[Token], source: str) -> Iterator[Token]:
-    """*tokens* with one text for ``'it''s'``, as Spark 4 reads it. To Hive and Spark 3 these are two, ``its``."""
+    """*tokens* with one string for ``'it''s'``, as Spark 4 reads it. Hive and Spark 3 read two strings, ``its``."""
     last: Token | None = None
     for token in tokens:
         if last is not None:
@@ -37,7 +37,7 @@ def joined(tokens: Sequence[Token], source: str) -> Iterator[Token]:
 
 
 def is_certain(token: Token, source: str) -> bool:
-    """Whether Hive and every Spark read *token* alike: it is no text, or one without backslash and doubled quote."""
+    """Whether Hive and every Spark read *token* alike. A string with a backslash or a doubled quote is not certain."""
     inside = source[token.start + 1 : token.end]
     return token.token_type is not TokenType.STRING or not {"\\", source[token.start]} & set(inside)
 
@@ -45,11 +45,11 @@ def is_certain(token: Token, source: str) -> bool:
 def read(
     tokens: Sequence[Token], at: int, source: str, values: Mapping[str, str | None], depth: int = 0
 ) -> tuple[str | None, int]:
-    """The text that begins at *at*, and where it ends; None where it is not constant.
+    """The string that begins at *at*, and the index after it. The string is None if it is not constant.
 
-    Spark connects texts by ``||`` and CONCAT, and adjacent ones without either.
+    Spark concatenates strings with ``||`` and CONCAT, and also adjacent strings.
 
-    :param values: of variables by name, of parameters as ``:name`` and ``?1``.
+    :param values: the values of variables by name, and of parameters by ``:name`` or ``?1``. None means not known.
     """
     text = ""
     while True:
@@ -66,7 +66,7 @@ def read(
 
 
 def variable(parts: Sequence[str]) -> str:
-    """The name of a session's variable, without where it is; empty if it is no such variable."""
+    """The last part of the name of a session's variable. Empty if *parts* do not name one."""
     *where, name = (part.lower() for part in parts)
     return name if tuple(where) in ((), _SESSION[1:], _SESSION) else ""
 
@@ -106,7 +106,7 @@ def _concat(
 
 
 def _marker(tokens: Sequence[Token], at: int) -> str:
-    """The parameter at *at*: ``:name``, or ``?3`` for the third that has no name; empty where there is none."""
+    """The parameter at *at*: ``:name``, or ``?3`` for the third one without a name. Empty if there is none."""
     if _is(tokens, at, TokenType.COLON) and at + 1 < len(tokens):
         return f":{tokens[at + 1].text.lower()}"
     if _is(tokens, at, TokenType.PLACEHOLDER):

@@ -37,12 +37,12 @@ _DELIMITED = re.compile(r"--QUERY-DELIMITER-START(.*?)--QUERY-DELIMITER-END", re
 _LEADING = re.compile(r"(?:--[^\n]*(?:\n|$)|/\*.*?\*/|\s)*", re.DOTALL)
 _PLACE = re.compile(r"line \d+, column \d+(?:, at (?P<there>.*?))?: ", re.DOTALL)
 NO_NAME = re.compile(
-    r"in a catalog of its own|are not names of|is not a (?:table|database) name|which ZooKeeper cannot|which name this gives|ends like a lock"
+    r"in a catalog of its own|are not names of|is not a (?:table|database) name|which ZooKeeper cannot|the name in IDENTIFIER is|ends like a lock"
 )
 """Refusals of what no lock can have as a name."""
 
 STEP = re.compile(
-    r"reads and writes|leave U?N?LOCK out|plan it in parts|constant text|write IMPORT|put it in|name (?:it|these)"
+    r"reads and writes|leave U?N?LOCK out|plan it in parts|constant text|write IMPORT|put the comment|name (?:it|these)"
 )
 _SHELL = ("dfs", "source", "compile", "crypto", "erasure")
 
