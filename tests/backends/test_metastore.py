@@ -419,7 +419,7 @@ def test_a_lock_of_hives_own_is_freed_by_its_id_and_the_log_says_who_and_why(
         assert re.search(part, shown[0])
     with pytest.raises(Unsupported, match="is on 2 objects, and a metastore frees it whole"):
         list(session.run(f"drop force lock {number} on table dw.airports"))
-    with pytest.raises(HiveLockError, match=r"holds nothing on dw\.other"):
+    with pytest.raises(HiveLockError, match=r"holds no lock on dw\.other"):
         list(session.run(f"drop force lock {number} on table dw.other"))
     assert {holder.hive_id for holder in manager.show()} == {str(number), str(other)}
     with caplog.at_level(logging.WARNING):
@@ -432,7 +432,7 @@ def test_a_lock_of_hives_own_is_freed_by_its_id_and_the_log_says_who_and_why(
         f"ops force-released lock {number} of trino_7 .*{DAY} EXCLUSIVE.*: its client is gone", caplog.text
     )
     assert [holder.hive_id for holder in manager.show()] == [str(other)], "the reader keeps its lock"
-    for wrong, error in ((number, "holds nothing"), (999999, "lock 999999 holds nothing"), ("hive_q-1", "Lock ID")):
+    for wrong, error in ((number, "holds no lock"), (999999, "lock 999999 holds no lock"), ("hive_q-1", "Lock ID")):
         with pytest.raises(HiveLockError, match=error):
             list(session.run(f"drop force lock {wrong}"))
 

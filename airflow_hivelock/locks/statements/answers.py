@@ -1,4 +1,4 @@
-"""The answers of the statements: rows of locks, leases and waiters, calls on Hive leases, and EXPLAIN LOCKS."""
+"""The results of the statements: rows of locks, leases and waiters, calls on Hive leases, and EXPLAIN LOCKS."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ log = logging.getLogger(__name__)
 
 
 def locks(found: Iterable[Holder], *, extended: bool) -> Result:
-    """SHOW LOCKS."""
+    """The result of SHOW LOCKS."""
     holders = sorted(found, key=render.order)
     columns: tuple[str, ...] = ("object", "mode", "owner", "lease_id", "since_utc")
     rows = [(str(held.object), held.mode.value, held.owner, held.lease_id, held.since) for held in holders]
@@ -49,15 +49,15 @@ def locks(found: Iterable[Holder], *, extended: bool) -> Result:
 
 
 def with_jobs(holders: list[Holder], standing: Iterable[Lease]) -> list[Holder]:
-    """*holders* with the ids of the jobs under their leases added to their queries."""
+    """*holders*, each with the ids of the jobs under its lease appended to its query."""
     ran = {lease.id: " ".join(job for work in lease.works if (job := _job_id(work))) for lease in standing}
     return [_running(holder, jobs) if (jobs := ran.get(holder.lease_id or "")) else holder for holder in holders]
 
 
 def leases(standing: Iterable[Lease], target: LockObject | None, *, extended: bool) -> Result:
-    """SHOW LEASE: a row an object that was asked for, on *target* or below it.
+    """The result of SHOW LEASE: a row for each named object that is *target* or below it.
 
-    :param extended: with what is only SHARED since others lie in it.
+    :param extended: also a row for each SHARED lock on a parent.
     """
     rows = [
         (
@@ -80,7 +80,7 @@ def leases(standing: Iterable[Lease], target: LockObject | None, *, extended: bo
 
 
 def waiters(found: Sequence[Waiter]) -> Result:
-    """SHOW WAITERS."""
+    """The result of SHOW WAITERS."""
     rows = tuple(
         (
             *(waiter.position, waiter.owner, waiter.waits_for.value, waiter.priority),
@@ -93,7 +93,7 @@ def waiters(found: Sequence[Waiter]) -> Result:
 
 
 def history(manager: LockManager, target: LockObject | None, asked: ShowHistory) -> Result:
-    """SHOW HISTORY of *target*.
+    """The result of SHOW HISTORY of *target*.
 
     :raises Unsupported: the lock store keeps no history.
     """
@@ -112,7 +112,7 @@ def history(manager: LockManager, target: LockObject | None, asked: ShowHistory)
 
 
 def audit(manager: LockManager, target: LockObject | None, asked: ShowAudit) -> Result:
-    """SHOW AUDIT of *target*.
+    """The result of SHOW AUDIT of *target*.
 
     :raises Unsupported: the lock store keeps no audit trail.
     """
@@ -128,48 +128,48 @@ def audit(manager: LockManager, target: LockObject | None, asked: ShowAudit) -> 
 def _needs_history(manager: LockManager) -> None:
     if not manager.capabilities.audits:
         raise Unsupported(
-            "this lock store keeps no history of leases and no audit trail. SHOW LOCKS lists what is held, and the logs of Airflow "
-            "and of hivelock have the force releases"
+            "this lock store keeps no history of leases and no audit trail. SHOW LOCKS lists the locks that are held. "
+            "The logs of Airflow and of hivelock contain the force releases"
         )
 
 
 def not_unlocked(manager: LockManager, user: str, target: LockObject, others: Sequence[Lease]) -> str:
-    """Why *user* has nothing to unlock on *target*, and the next step.
+    """The message that *user* has no lock on *target*, with the next step.
 
-    :param others: the leases of other users on it.
+    :param others: the leases of other users on *target*.
     """
     kind = "Table" if target.table else "Database"
     if others:
         holders = "; ".join(f"{lease.owner} holds it with lease {lease.id}" for lease in others)
         return (
-            f"{kind} {target} is not locked by {user}: {holders}. If that work is known to be over, "
-            f"DROP FORCE LEASE {others[0].id} frees it, with a reason"
+            f"{kind} {target} is not locked by {user}: {holders}. If you know that the work is over, "
+            f"run DROP FORCE LEASE {others[0].id} with a reason"
         )
     holders_on_it = [holder for holder in manager.show(target) if holder.object == target]
     if not holders_on_it:
         return f"{kind} {target} is not locked"
     by = "; ".join(map(str, holders_on_it[:3]))
     return (
-        f"{kind} {target} is not locked by {user}: {by}. A lease that only passes through it is freed as a "
-        f"whole, with DROP FORCE LEASE; a lock of Hive's own with DROP FORCE LOCK and its query's id"
+        f"{kind} {target} is not locked by {user}: {by}. Free a lease on objects below it with DROP FORCE LEASE, "
+        f"and a lock of Hive with DROP FORCE LOCK and the id of its query"
     )
 
 
 def freed(ended: Iterable[Lease], text: str | None = None) -> Result:
-    """The leases that a statement has freed, one in a row."""
+    """The result of a statement that freed the leases *ended*: one row for each."""
     rows = tuple((ls.id, user_of(ls), _joined(lock.object for lock in rules.named(ls.locks, ls.whole))) for ls in ended)
     return Result(("lease_id", "user", "objects"), rows, text)
 
 
 def locks_of(manager: LockManager, lock_id: str) -> list[TransactionalLock]:
-    """The components of the metastore's lock with that id; none in another lock store."""
+    """The components of the metastore's lock with that id. Empty in another lock store."""
     if not isinstance(manager.backend, FreesForeign) or not isinstance(manager.backend, ListsTransactional):
         return []
     return [row for row in manager.backend.transactional(None) if str(row.lock_id) == lock_id]
 
 
 def describe_locks(manager: LockManager, lock_id: str) -> list[str]:
-    """Who holds the metastore's lock with that id, since when, when it was last renewed, and its transaction."""
+    """A line for each component of the metastore's lock: holder, time of the grant, last renewal and transaction."""
     if not (rows := locks_of(manager, lock_id)):
         return []
     now = manager.now()
@@ -189,17 +189,17 @@ def _described(row: TransactionalLock, now: datetime) -> str:
 
 
 def _named(row: TransactionalLock) -> str:
-    """The name of a row's object: ``dw.flights/dt=2013-01-01``."""
+    """The name of the component's object: ``dw.flights/dt=2013-01-01``."""
     return "/".join(filter(None, (f"{row.database}.{row.table}" if row.table else row.database, row.partition)))
 
 
 def _at(ms: int | None) -> datetime | None:
-    """The time of Hive's milliseconds; None for a time that it does not have."""
+    """The time from Hive's milliseconds. None if Hive reports no time."""
     return datetime.fromtimestamp(min(max(ms, 0), MOST_MS) / 1000, UTC) if ms else None
 
 
 def freed_locks(rows: Iterable[TransactionalLock]) -> Result:
-    """The metastore's lock that a statement has freed: a row for each object."""
+    """The result of a statement that freed a lock of the metastore: one row for each of its objects."""
     columns = ("lock_id", "user", "hostname", "agent", "object", "type", "since_utc", "heartbeat_utc")
     found = tuple(
         (
@@ -212,14 +212,14 @@ def freed_locks(rows: Iterable[TransactionalLock]) -> Result:
 
 
 def gave_back(lease: Lease, gone: Iterable[Lock]) -> Result:
-    """The objects that a statement has freed of *lease*."""
+    """The result of a statement that released the locks *gone* of *lease*."""
     objects = [lock.object for lock in gone]
     rows = ((lease.id, user_of(lease), _joined(objects)),) if objects else ()
     return Result(("lease_id", "user", "objects"), rows)
 
 
 def _job_id(work: Work) -> str:
-    """What a cluster calls the job that runs as *work*; empty where none has it, or its starter does not say."""
+    """The cluster's id of the job in *work*. Empty if there is none."""
     try:
         job_id = json.loads(work.application)["job_id"]
     except (ValueError, TypeError, KeyError, RecursionError):
@@ -239,9 +239,9 @@ def _joined(items: Iterable[object], between: str = ", ") -> str:
 
 
 def grab(manager: LockManager, user: str, locks: Collection[Lock], lease_s: float, timeout_s: float | None) -> Result:
-    """Grab all of *locks*, or none. The other two statements name the lease by its id."""
+    """The result of GRAB LEASE: one lease on all of *locks*."""
     if len({lock.object for lock in locks}) < len(locks):
-        raise InvalidRequest("GRAB LEASE names an object twice; name it once, in one mode")
+        raise InvalidRequest("GRAB LEASE names an object twice; name each object once")
     types = {LockMode.SHARED: "s", LockMode.EXCLUSIVE: "x"}
     pairs = [(str(lock.object), types[lock.mode]) for lock in locks]
     leases = HiveLeases(manager, user)
@@ -249,7 +249,7 @@ def grab(manager: LockManager, user: str, locks: Collection[Lock], lease_s: floa
 
 
 def reserve(manager: LockManager, target: LockObject, until: datetime, user: str, reason: str, priority: int) -> Result:
-    """Keep new work off *target*. It waits for the running work, and logs the blockers."""
+    """The result of RESERVE. The reservation waits for running work, and logs the blockers."""
     named: set[str] = set()
 
     def tell(outcome: Blocked | Silent, _: float) -> None:
@@ -264,21 +264,21 @@ def reserve(manager: LockManager, target: LockObject, until: datetime, user: str
 
 
 def extend(manager: LockManager, user: str, lease_id: str) -> Result:
-    """Renew the lease, or the locks that are left of it."""
+    """The result of EXTEND LEASE, which renews the lease with its remaining locks."""
     if (lease := _own(manager, user, lease_id)) is None:
-        raise LockLost(f"lease {lease_id} is no longer held: it was dropped or has expired; grab another")
+        raise LockLost(f"lease {lease_id} is no longer held: it was dropped or has expired; grab a new one")
     manager.renew(lease)
     return _row(manager, lease_id)
 
 
 def drop(manager: LockManager, user: str, lease_id: str, objects: Collection[LockObject]) -> Result:
-    """Release *objects* of the lease, or all of it. An object that was released before is a success.
+    """The result of DROP LEASE. It releases *objects*, or the whole lease if there are none.
 
-    :raises LockLost: the lease has ended, so the work was not protected to its end; or the id is wrong.
+    :raises LockLost: there is no such lease: it ended before the work did, or the id is wrong.
     """
     if (lease := _own(manager, user, lease_id)) is None:
         raise LockLost(
-            f"no lease {lease_id} is held: it was dropped, has expired or was freed by force; SHOW LEASE * lists those that are"
+            f"no lease {lease_id} is held: it was dropped, expired or was freed by force; SHOW LEASE * lists all leases"
         )
     left = manager.release(lease, objects=objects) if objects else None
     if not objects:
@@ -292,8 +292,8 @@ def _own(manager: LockManager, user: str, lease_id: str) -> Lease | None:
     lease = manager.find(lease_id)
     if lease is not None and lease.owner.rpartition(":")[0] not in (user, f"cli:{user}"):
         raise HiveLockError(
-            f"lease {lease_id} is not {user}'s, but {lease.owner}'s. If that work is known to be over, DROP FORCE LEASE "
-            f"{lease_id} frees it, with a reason"
+            f"lease {lease_id} is not {user}'s, but {lease.owner}'s. If you know that the work is over, run DROP FORCE "
+            f"LEASE {lease_id} with a reason"
         )
     return lease
 
@@ -315,7 +315,7 @@ def explain(
     concurrency: bool,
     txn: settings.TxnSettings,
 ) -> Result:
-    """The locks that a session with these settings would take for the statement.
+    """The result of EXPLAIN LOCKS in a session with these settings.
 
     :param concurrency: whether the session locks at all.
     """
@@ -340,7 +340,7 @@ def explain(
 
 
 def _taken(manager: LockManager, user: str, found: Plan, planned: Sequence[Lock]) -> Mapping[Lock, str | None]:
-    """The locks that the lock store takes for that, and how it keeps each."""
+    """By lock that the lock store would take, the store's own form of the lock."""
     if not manager.capabilities.acquires or not planned:
         return dict.fromkeys(planned)
     if isinstance(manager.backend, Explains):
@@ -350,9 +350,9 @@ def _taken(manager: LockManager, user: str, found: Plan, planned: Sequence[Lock]
 
 
 def _instead(manager: LockManager, planned: Sequence[Lock], taken: Mapping[Lock, str | None]) -> str:
-    """Why the taken locks are not the planned ones."""
+    """The end of the message: why the locks in *taken* differ from the planned ones. Empty if they do not."""
     if not manager.capabilities.acquires:
         return "; this lock store takes none"
     if not manager.capabilities.parents:
-        return "; this lock store has a hierarchy of its own, and takes nothing on parents"
-    return "" if len(taken) == len(planned) else "; too many for one transaction of this lock store, which takes tables"
+        return "; this lock store has its own hierarchy, and takes no locks on parents"
+    return "" if len(taken) == len(planned) else "; too many for one transaction of this lock store, so it locks tables"

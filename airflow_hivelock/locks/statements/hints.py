@@ -1,4 +1,4 @@
-"""Hints for statements that cannot be read: the probable meaning of a slip."""
+"""Hints for malformed statements: the statement that the user probably meant."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import difflib
 import re
 
 _ALIKE = 0.75
-"""How alike two words must be, from 0 to 1, for one to be a slip of the other."""
+"""The similarity, from 0 to 1, from which a word counts as a typing error of another."""
 
 _SLASHED = re.compile(r"(?P<table>[\w.`]+)/(?P<levels>\w+=[^\s/]+(?:/\w+=[^\s/]+)*)")
 _UNQUOTED = re.compile(r"(?P<column>\w+)\s*=\s*(?P<value>[^\s'\"`,()]*[^\s'\"`,()0-9][^\s'\"`,()]*)\s*[,)]")
@@ -52,7 +52,7 @@ def of(text: str) -> str:
 def beginning(text: str) -> str:
     """A sentence with the statement that *text* resembles; empty if it resembles none."""
     words = re.findall(r"\w+", text.upper())
-    for whole in (True, False):  # or without its first word
+    for whole in (True, False):  # False: compare without the first word
         for each in BEGINNINGS:
             meant = each.split() if whole else each.split()[1:]
             if meant and len(words) >= len(meant) and all(map(_alike, words, meant)):

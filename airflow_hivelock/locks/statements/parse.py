@@ -1,4 +1,4 @@
-"""From text to statements. Words come from sqlglot's Hive tokenizer; the grammar is Hive 2.3's, where Hive has one."""
+"""Parses statements. sqlglot's Hive tokenizer makes the tokens. For Hive's statements the grammar is Hive 2.3's."""
 
 from __future__ import annotations
 
@@ -46,20 +46,20 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 MAX_TEXT_LENGTH = 1_000_000
-_HALF_CHARACTER = re.compile("[\ud800-\udfff]")  # what Python makes of bytes that are not UTF-8
+_HALF_CHARACTER = re.compile("[\ud800-\udfff]")  # Python's surrogates for bytes that are not UTF-8
 _WORD = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
 _WHOLE_NUMBER = re.compile(r"[0-9]{1,18}", re.ASCII)
 _LEASE_ID = re.compile(r"[A-Za-z0-9_.:]*-[A-Za-z0-9_.:-]*|[0-9]+", re.ASCII)
 _QUERY_ID = _OWNER = re.compile(r"\S+")
 _RESERVED = frozenset({"DATABASE", "EXTENDED", "PARTITION", "SCHEMA", "TABLE"})
-"""Words that are no names here; in back quotes they are."""
+"""Words that are names only in back quotes."""
 
 
 def parse(text: str, database: str = "default") -> list[Statement]:
-    """The statements of *text*, between ``;``.
+    """The statements of *text*, which are separated by ``;``.
 
-    :param database: where names without one lie, until a ``USE``.
-    :raises InvalidRequest: saying what was expected where. The statements are then none, not those before it.
+    :param database: the database of names without one, until a ``USE``.
+    :raises InvalidRequest: one statement is malformed. The message has the place and the expected token.
     """
     statements: list[Statement] = []
     for part in _split(text):
@@ -73,20 +73,20 @@ def parse(text: str, database: str = "default") -> list[Statement]:
 def _split(text: str) -> tuple[Part, ...]:
     """The statements of *text* that are not empty, as tokens.
 
-    :raises InvalidRequest: a quote or a comment does not end.
+    :raises InvalidRequest: a quote or a comment does not end, or the text is too long or not UTF-8.
     """
     if len(text) > MAX_TEXT_LENGTH:
-        raise InvalidRequest(f"{len(text):,} characters of statements; give at most {MAX_TEXT_LENGTH:,} at a time")
+        raise InvalidRequest(f"the statements have {len(text):,} characters; run at most {MAX_TEXT_LENGTH:,} at a time")
     if half := _HALF_CHARACTER.search(text):
         raise InvalidRequest(f"{_shown(text[half.start() :])}: the statements are not in UTF-8")
     try:
         return Sql(text, LockDialect).statements
     except InvalidRequest as error:
-        raise InvalidRequest(f"{_shown(text)}: a quote or a comment in it does not end") from error
+        raise InvalidRequest(f"{_shown(text)}: a quote or a comment does not end") from error
 
 
 class _Parser(Tokens):
-    """One statement, read from left to right."""
+    """Parses one statement from left to right."""
 
     def __init__(self, statement: Part, database: str) -> None:
         super().__init__(statement)
@@ -151,13 +151,13 @@ class _Parser(Tokens):
             return SetLine(Setting.parse(self.written(0)))
         text = self.written(0)
         raise InvalidRequest(
-            f"{_shown(text)} is not run here.{hints.beginning(text)} EXPLAIN LOCKS shows what another statement would lock. "
+            f"{_shown(text)} cannot run here.{hints.beginning(text)} EXPLAIN LOCKS shows another statement's locks. "
             "The statements are:",
             *SYNTAX.splitlines(),
         )
 
     def _past(self) -> tuple[LockObject | None, str, int | None]:
-        """What selects past leases: an object, the text of an owner, and a limit. Each may be left out."""
+        """The filters of past leases: an object or None, a part of an owner or "", and a limit or None."""
         named = not (self.done() or self.sees("OWNER") or self.sees("LIMIT"))
         target = self._database_or_table() if named else None
         owner = self._string("a part of the owner, in quotes,") if self.take("OWNER") else ""
@@ -202,14 +202,14 @@ class _Parser(Tokens):
         self._expect(TokenType.EQ, "=")
         if _WHOLE_NUMBER.fullmatch(self._raw()):
             self.at += 1
-            return column, str(int(self._raw(-1)))  # Hive, too, makes hr=5 of hr=05
+            return column, str(int(self._raw(-1)))  # Hive too reads hr=05 as hr=5
         self.take("DATE")
         if not (value := self._string(f"the value of {column}, a whole number or in quotes,")):
             self._refuse(f"a value of {column} that is not empty (NULL is '{DEFAULT_PARTITION}')")
         return column, value
 
     def _string(self, what: str) -> str:
-        """A string. Hive joins strings that follow each other."""
+        """Pass a string, and return its value. Hive concatenates adjacent strings."""
         if not self.is_type(TokenType.STRING):
             self._refuse(what)
         parts = []
@@ -249,13 +249,13 @@ class _Parser(Tokens):
         return self._id(_OWNER, "the owner of a request", "SHOW WAITERS lists it")
 
     def _query_id(self) -> str:
-        """Hive's: ``hive_20261121215541_1d7b6662-c83a-…``; a user's name in it may be anything."""
+        """An id like ``hive_20261121215541_1d7b6662-c83a-…``. It can contain a user's name, so any characters."""
         return self._id(
             _QUERY_ID, "the id of Hive's query, or of a lock in a metastore", "SHOW LOCKS … EXTENDED has it"
         )
 
     def _id(self, form: re.Pattern[str], what: str, where: str) -> str:
-        """In quotes or not; what follows it is ON, or nothing."""
+        """Pass an id up to ON or the end, and return it. It can be in quotes."""
         if self.is_type(TokenType.STRING):
             return self._string(what)
         first = self.at
@@ -270,29 +270,29 @@ class _Parser(Tokens):
         return Lock(self._table(), self._mode())
 
     def _listed(self, one: Callable[[], T]) -> list[T]:
-        """One item, and more after commas."""
+        """Pass items that are separated by commas. *one* passes an item and returns it."""
         found = [one()]
         while self.comma():
             found.append(one())
         return found
 
     def _name(self) -> str:
-        """A database, table or column, as it is written; in back quotes or not."""
+        """Pass the name of a database, table or column, and return it. It can be in back quotes."""
         token, plain = self.token, _WORD.fullmatch(self._raw()) and self.word() not in _RESERVED
         if token is None or not (plain or self.is_type(TokenType.IDENTIFIER)):
             self._refuse("a name (in back quotes if it is a keyword or starts with a digit)")
         name = token.text
-        if not name or not name.isascii():  # lower case would make a plain k of the Kelvin sign
+        if not name or not name.isascii():  # lower() turns the Kelvin sign into a plain k
             self._refuse("a name of letters, digits and '_'")
         self.at += 1
         return name
 
     def word(self, ahead: int = 0) -> str:
         raw = self._raw(ahead)
-        return super().word(ahead) if raw.isascii() else ""  # upper case would make a plain S of the long s
+        return super().word(ahead) if raw.isascii() else ""  # upper() turns the long s into a plain S
 
     def _raw(self, ahead: int = 0) -> str:
-        """The next token as it is written, with its quotes."""
+        """The text of the token *ahead* tokens after the next, with its quotes."""
         return self.written(self.at + ahead, self.at + ahead + 1)
 
     def _expect(self, kind: TokenType, what: str) -> None:
@@ -315,9 +315,9 @@ _CHARACTERS = {"0": "\0", "b": "\b", "n": "\n", "r": "\r", "t": "\t", "Z": "\x1a
 
 
 def unquote(literal: str) -> str:
-    """The value of *literal*, quotes included; ``'a''b'`` is two in a row, and means ``ab``.
+    """The value of *literal*, which includes its quotes. ``'a''b'`` is two adjacent strings with the value ``ab``.
 
-    org.apache.hadoop.hive.ql.parse.BaseSemanticAnalyzer.unescapeSQLString, Hive 2.3.
+    As org.apache.hadoop.hive.ql.parse.BaseSemanticAnalyzer.unescapeSQLString in Hive 2.3.
     """
     return "".join(_ESCAPE.sub(_meaning, one or other) for one, other in _QUOTED.findall(literal))
 

@@ -1,7 +1,7 @@
-"""Hive's own output, byte for byte.
+"""Prints results as Hive does, byte for byte.
 
-Two things of Hive 2.3's are left out: it cuts characters down to their lower byte where here is UTF-8, and it finds
-nothing under ``SHOW LOCKS t PARTITION (…)`` where the partition's name has escapes.
+Two errors of Hive 2.3 are not copied. Hive prints only the lower byte of each character; this module prints UTF-8. In
+Hive, ``SHOW LOCKS t PARTITION (…)`` finds no lock if the partition's name has escapes.
 """
 
 from __future__ import annotations
@@ -39,20 +39,20 @@ HEADER = (
     "Agent Info",
 )
 MOST_SHOWN = 3
-"""How many of a waiter's objects, and of those in its way, SHOW WAITERS names; JSON has all of them."""
+"""The largest number of objects, and of blockers, that SHOW WAITERS prints for a waiter. JSON has all of them."""
 
 _NOT_BLOCKED = " " * 12
 _LINE_END = re.compile(r"\r\n|\r|\n")
 
 
 def name(target: LockObject) -> str:
-    """``dw@flights@dt=2013-01-01/hr=04``."""
+    """The object's name in SHOW LOCKS: ``dw@flights@dt=2013-01-01/hr=04``."""
     head, partition = target.path[:2], target.path[2:]
     return "@".join((*head, "/".join(partition)) if partition else head)
 
 
 def sql(target: LockObject) -> str:
-    """``TABLE dw.flights PARTITION (dt='2013-01-01')``, as LOCK and UNLOCK name it."""
+    """The object's name in LOCK and UNLOCK: ``TABLE dw.flights PARTITION (dt='2013-01-01')``."""
     if not target.table:
         return f"DATABASE {target.database}"
     levels = ", ".join(f"{column}={_literal(value or DEFAULT_PARTITION)}" for column, value in target.partition)
@@ -65,9 +65,9 @@ def _literal(text: str) -> str:
 
 
 def show_locks(holders: Iterable[Holder], *, extended: bool) -> str:
-    """The rows of SHOW LOCKS, in the order of *holders*.
+    """The lines of SHOW LOCKS, in the order of *holders*.
 
-    org.apache.hadoop.hive.ql.exec.DDLTask.showLocks, Hive 2.3.
+    As org.apache.hadoop.hive.ql.exec.DDLTask.showLocks in Hive 2.3.
     """
     lines: list[str] = []
     for holder in holders:
@@ -78,12 +78,12 @@ def show_locks(holders: Iterable[Holder], *, extended: bool) -> str:
 
 
 def order(holder: Holder) -> tuple[str, bool]:
-    """SHOW LOCKS sorts by it: by object, EXCLUSIVE first. Hive leaves the rest to chance."""
+    """The sort key of SHOW LOCKS: the object, then EXCLUSIVE first. Hive sorts no further."""
     return "/".join(holder.object.path), holder.mode is not LockMode.EXCLUSIVE
 
 
 def _details(holder: Holder) -> tuple[str, ...] | None:
-    """Query id, time, mode and query; None where Hive could not read them."""
+    """Query id, time, mode and query of the lock. None if Hive cannot read them."""
     if holder.details is not None or holder.lease_id is None:
         return holder.details
     time_ms = round(holder.since.timestamp() * 1000)
@@ -93,7 +93,7 @@ def _details(holder: Holder) -> tuple[str, ...] | None:
 def _details_lines(details: tuple[str, ...]) -> list[str]:
     fields = ("LOCK_QUERYID", "LOCK_TIME", "LOCK_MODE", "LOCK_QUERYSTRING")
     text = "\n".join(f"{field}:{value}" for field, value in zip(fields, details, strict=True))
-    # Hive writes a file and reads it as a table of two columns: line breaks and tabs in a query make rows and columns.
+    # Hive reads its output as a table of two columns. Line breaks and tabs in a query start new rows and columns.
     rows = (line.split("\t") for line in _LINE_END.split(text))
     return [f"{row[0]}\t{row[1] if len(row) > 1 else ' '}" for row in rows]
 
@@ -106,7 +106,7 @@ _WAITS_FOR = {
 
 
 def show_waiters(waiters: Iterable[tuple[Waiter, Sequence[Lock]]]) -> str:
-    """A line for each request in the queue, with what it named, and below it a line for each that is in its way."""
+    """One line for each waiter and the objects that it named, then one line for each of its blockers."""
     lines: list[str] = []
     for waiter, wanted in waiters:
         since = _time(waiter.since)
@@ -119,7 +119,7 @@ def show_waiters(waiters: Iterable[tuple[Waiter, Sequence[Lock]]]) -> str:
 
 
 def _first(items: Sequence[object]) -> list[str]:
-    """The first of *items*, and how many more there are."""
+    """The first *items*. The last of them ends with the number of the others."""
     shown = [str(item) for item in items[:MOST_SHOWN]]
     if left := len(items) - len(shown):
         shown[-1] += f" and {left:,} more"
@@ -127,7 +127,7 @@ def _first(items: Sequence[object]) -> list[str]:
 
 
 def show_history(tenures: Iterable[Tenure]) -> str:
-    """A line for each lease: when it was granted, its owner, what it named, and how long it waited and was held."""
+    """One line for each lease: time of the grant, owner, named objects, time in the queue, and time held."""
     lines = []
     for tenure in tenures:
         names = ", ".join(_first(rules.named(tenure.locks)))
@@ -138,7 +138,7 @@ def show_history(tenures: Iterable[Tenure]) -> str:
 
 
 def show_audit(entries: Iterable[ForcedRelease]) -> str:
-    """A line for each entry: when, who did it, whose lease or request it was, what that named, and the reason."""
+    """One line for each audit entry: time, user, owner of the lease or request, named objects, and reason."""
     lines = []
     for entry in entries:
         names = ", ".join(_first(rules.named(entry.locks))) or "nothing"
@@ -151,9 +151,9 @@ def _time(at: datetime) -> str:
 
 
 def render_transactional(rows: Iterable[TransactionalLock]) -> str:
-    """The rows of SHOW LOCKS where Hive locks in the metastore, as they come, below a header.
+    """A header and the lines of SHOW LOCKS of a metastore, in the order of *rows*.
 
-    org.apache.hadoop.hive.ql.exec.DDLTask.dumpLockInfo, Hive 2.3: each row ends in a tab, the header does not.
+    As org.apache.hadoop.hive.ql.exec.DDLTask.dumpLockInfo in Hive 2.3. Each row ends with a tab, the header does not.
     """
     return "\n".join(("\t".join(HEADER), *("".join(f"{cell}\t" for cell in cells(row)) for row in rows)))
 
@@ -165,12 +165,12 @@ TRANSACTIONS = (
 
 
 def show_transactions(found: Iterable[TxnInfo]) -> str:
-    """The rows of SHOW TRANSACTIONS below their header: org.apache.hadoop.hive.ql.exec.DDLTask.showTxns, Hive 2.3."""
+    """A header and the lines of SHOW TRANSACTIONS, as org.apache.hadoop.hive.ql.exec.DDLTask.showTxns in Hive 2.3."""
     return "\n".join(["\t".join(TRANSACTIONS), *("\t".join(map(str, astuple(each))) for each in found)])
 
 
 def cells(row: TransactionalLock) -> tuple[str | int, ...]:
-    """One value for each of :data:`HEADER`."""
+    """The values of *row*, one for each column in :data:`HEADER`."""
     return (
         row.lock_id if row.internal_id is None else f"{row.lock_id}.{row.internal_id}",
         row.database,

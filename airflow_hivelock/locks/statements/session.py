@@ -1,4 +1,4 @@
-"""A session of statements: what Hive's shell is to Hive, over any backend."""
+"""Runs lock statements on any lock store, as Hive's shell does on Hive."""
 
 from __future__ import annotations
 
@@ -58,20 +58,20 @@ log = logging.getLogger(__name__)
 class StatementSession:
     """Runs statements for one user, with a default database that ``USE`` changes.
 
-    ``LOCK TABLE`` locks one object for an owner of its own, ``cli:<user>:<uuid>``, with SHARED on what it lies in (Hive's
-    own locks the object alone); the lock stands until ``UNLOCK TABLE``, which frees what the same user has locked so.
+    ``LOCK TABLE`` locks one object for a new owner, ``cli:<user>:<uuid>``. It also locks the parents SHARED, which Hive
+    does not. The lock is held until the same user runs ``UNLOCK TABLE``.
 
-    :param catalog: where tables are looked up: partition columns may then be named in any order, and are checked.
-    :param partition_columns: of tables that no catalog knows, as :func:`.plan` takes them.
-    :param unpartitioned: of those, the tables that have no partitions.
+    :param catalog: looks up tables. With it, partition columns can be in any order, and are checked.
+    :param partition_columns: by table that is not in the catalog, its partition columns: see :func:`.plan`.
+    :param unpartitioned: tables without partitions that are not in the catalog.
     :param locks: the table of commands that EXPLAIN LOCKS follows: see :func:`.plan_statements`.
-    :param timeout_s: how long LOCK waits in the queue, in seconds; 0: not at all; None: without end.
-    :param lease_s: how long what LOCK takes is trusted, in seconds; it ends then where the store frees by time.
-    :param priority: of those that wait for what LOCK takes, the larger goes first.
-    :param limit: the limit of leases of a group, with the one that LOCK takes.
-    :param force: whether UNLOCK also frees the leases of others.
-    :param reason: why something is freed by force; the audit trail keeps it.
-    :param actor: who is on record for that, where *user* is only who was named.
+    :param timeout_s: the longest wait of LOCK in the queue, in seconds. 0 means no wait, None means no limit.
+    :param lease_s: the duration of LOCK's lease, in seconds. A store with ``expiry=frees`` then ends the lease.
+    :param priority: the priority of requests.
+    :param limit: the group of LOCK's lease, with the group's limit.
+    :param force: whether UNLOCK also frees the leases of other users.
+    :param reason: the reason for force releases, for the audit trail.
+    :param actor: the user in the audit trail, if it is not *user*.
     """
 
     def __init__(
@@ -93,7 +93,7 @@ class StatementSession:
         actor: str = "",
     ) -> None:
         if not user.strip():
-            raise InvalidRequest("a session has a user; locks and the audit trail name it")
+            raise InvalidRequest("a session needs a user, for locks and the audit trail")
         if force and not reason.strip():
             raise InvalidRequest(f"{user} frees by force and must say why (reason); the audit trail keeps it")
         self.manager = manager
@@ -102,7 +102,7 @@ class StatementSession:
         self.catalog = catalog
         self.unpartitioned = unpartitioned
         self.partition_columns = partition_columns
-        KnownTables(None, unpartitioned, partition_columns)  # refuses what cannot be meant
+        KnownTables(None, unpartitioned, partition_columns)  # refuses invalid declarations
         plan.check_follows(locks)
         self.locks = locks
         self.concurrency = True
@@ -117,10 +117,10 @@ class StatementSession:
         self.actor = actor or user
 
     def run(self, text: str) -> Iterator[Result]:
-        """Run the statements of *text*, each when its result is asked for; all of them are parsed before.
+        """Parse all statements of *text*. Run each statement when the caller asks for its result.
 
-        :raises InvalidRequest: for a malformed statement; none of them has run then.
-        :raises HiveLockError: from the one that fails, which is the last to run.
+        :raises InvalidRequest: a statement is malformed. No statement has run.
+        :raises HiveLockError: a statement failed. Later statements do not run.
         """
         statements = parse(text, self.database)
         keeps = "the audit trail" if self.manager.capabilities.audits else "the log"
@@ -188,7 +188,7 @@ class StatementSession:
                 return Result(("database",), ((self.database,),), "")
 
     def _set(self, setting: Setting | None) -> Result:
-        """Apply a setting of Hive that concerns locks, and log it. Other settings have no effect."""
+        """Apply a setting of Hive about locks, and log it. Other settings have no effect."""
         if setting is None:
             return Result((), (), "")
         self.txn = self.txn.after(setting)
@@ -231,8 +231,8 @@ class StatementSession:
         self._refuse_if_off()
         if not self.manager.capabilities.parents:
             raise Unsupported(
-                f"{statement.target}: LOCK has no meaning in a metastore, which frees every lease that is not renewed; Hive refuses "
-                "it there, too. Take the lock with HiveLockOperator, or from a program that renews it"
+                f"{statement.target}: a metastore does not support LOCK: it frees each lease that is not renewed. "
+                "Hive refuses it there too. Take the lock with HiveLockOperator, or from a program that renews it"
             )
         target = self._placed(statement.target, to_lock=True)
         owner = f"cli:{self.user}:{uuid.uuid4()}"
@@ -256,14 +256,14 @@ class StatementSession:
                 raise
             raise LockTimeout(f"{error}. {own}", error.blocked_by) from error
         except KeyboardInterrupt:
-            if granted := self.manager.lease_of(owner):  # granted at the last moment: the user has not seen its id
+            if granted := self.manager.lease_of(owner):  # the grant came late, so the user has not seen its id
                 self.manager.release(granted)
             raise
         row = (lease.id, lease.token, str(target), statement.mode.value, lease.owner)
         return Result(("lease_id", "token", "object", "mode", "owner"), (row,), "")
 
     def _own_in_the_way(self, target: LockObject, mode: LockMode) -> str:
-        """What the same user has locked that excludes *mode* on *target*, and the statement that frees it."""
+        """A text with this user's leases that exclude *mode* on *target*, and the statement that frees each."""
         shared = mode is LockMode.SHARED
         wanted = {
             lock.object: lock.mode
@@ -285,7 +285,7 @@ class StatementSession:
         if isinstance(self.manager.backend, KeepsTransactions):
             return self.manager.backend
         raise Unsupported(
-            "this lock store keeps no transactions: Hive keeps them in its metastore. Name that, as in "
+            "this lock store has no transactions. Hive keeps them in its metastore. Use it, as in "
             "--url metastore://metastore:9083"
         )
 
@@ -339,7 +339,7 @@ class StatementSession:
             lease = self.manager.find(statement.what)
             freed = self._freed_by_force([lease] if lease else [])
             if not freed:
-                raise HiveLockError(f"no lease {statement.what} is held; SHOW LEASE * lists those that are")
+                raise HiveLockError(f"no lease {statement.what} is held; SHOW LEASE * lists all leases")
             return answers.freed(freed)
         target = statement.what and self._placed(statement.what)
         return answers.freed(
@@ -353,7 +353,7 @@ class StatementSession:
             raise HiveLockError(
                 f"{owner} waits for a worker slot, and its task may be starting. Mark the task failed in Airflow"
             )
-        raise HiveLockError(f"{owner} waits for nothing here; SHOW WAITERS lists the owners that do")
+        raise HiveLockError(f"{owner} is not in the queue; SHOW WAITERS lists the owners that are")
 
     def _drop_force_lock(self, statement: DropForceLock) -> Result:
         target = statement.target and self._placed(statement.target)
@@ -364,8 +364,8 @@ class StatementSession:
         if not freed:
             what = "lock" if statement.query_id.isdecimal() else "Hive's query"
             raise HiveLockError(
-                f"{what} {statement.query_id} holds nothing{f' on {target}' if target else ''}; SHOW LOCKS … EXTENDED "
-                "lists what is held, and by which query"
+                f"{what} {statement.query_id} holds no lock{f' on {target}' if target else ''}; SHOW LOCKS … EXTENDED "
+                "lists the locks with their queries"
             )
         found = tuple((statement.query_id, str(lock.object), lock.mode.value) for lock in freed)
         return Result(("query_id", "object", "mode"), found)
@@ -374,9 +374,9 @@ class StatementSession:
         return [ls for ls in leases if self.manager.force_release(ls.id, reason=self.reason, user=self.actor)]
 
     def _placed(self, target: LockObject, to_lock: bool = False) -> LockObject:
-        """*target* with its partition's columns in the table's order, and their values, as Hive has them.
+        """*target* with partition columns in the table's order, and values under their standard names.
 
-        :param to_lock: whether it is for a lock. A lock under another name, or on a missing table, protects nothing.
+        :param to_lock: refuse missing tables, because a lock on them protects no data.
         """
         tables = KnownTables(self.catalog, self.unpartitioned, self.partition_columns)
         known = tables.table(target) if target.table else None

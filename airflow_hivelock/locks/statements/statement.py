@@ -1,4 +1,4 @@
-"""The statements, parsed, with all names in them complete; and what they answer."""
+"""The classes of parsed statements, and of their results. Names in statements include the database."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ SET name=value"""
 
 @dataclass(frozen=True)
 class ShowLocks:
-    """:param target: only the locks on exactly this object; None for those on all tables and partitions."""
+    """:param target: show only the locks on exactly this object. None shows the locks on all tables and partitions."""
 
     target: LockObject | None
     extended: bool
@@ -45,7 +45,7 @@ class ShowLocks:
 class AcquireLock:
     """``LOCK TABLE`` or ``LOCK DATABASE``.
 
-    :param text: as it was written; SHOW LOCKS EXTENDED shows it.
+    :param text: the text of the statement, for SHOW LOCKS EXTENDED.
     """
 
     target: LockObject
@@ -55,15 +55,15 @@ class AcquireLock:
 
 @dataclass(frozen=True)
 class Unlock:
-    """``UNLOCK TABLE`` or ``UNLOCK DATABASE``: what is held on exactly this object."""
+    """``UNLOCK TABLE`` or ``UNLOCK DATABASE``. It frees the locks on exactly this object."""
 
     target: LockObject
 
 
 @dataclass(frozen=True)
 class ShowLease:
-    """:param target: the leases on this object and below it; None for all.
-    :param extended: with what is only SHARED since others lie in it.
+    """:param target: show the leases on this object and on objects below it. None shows all.
+    :param extended: also show the SHARED locks on parents.
     """
 
     target: LockObject | None
@@ -72,15 +72,15 @@ class ShowLease:
 
 @dataclass(frozen=True)
 class GrabLease:
-    """A lease on all of *locks*, or none."""
+    """``GRAB LEASE``. The lease has all of *locks*; otherwise no lease is granted."""
 
     locks: tuple[Lock, ...]
 
 
 @dataclass(frozen=True)
 class Reserve:
-    """:param until: as :func:`airflow_hivelock.locks.reservations.parse_end` reads it.
-    :param reason: "": the session's.
+    """:param until: the end as text: see :func:`airflow_hivelock.locks.reservations.parse_end`.
+    :param reason: empty for the session's reason.
     """
 
     target: LockObject
@@ -90,14 +90,14 @@ class Reserve:
 
 @dataclass(frozen=True)
 class ExtendLease:
-    """:param lease_id: it lasts as long from now on as it was grabbed for."""
+    """:param lease_id: the lease to renew. Its original duration starts again now."""
 
     lease_id: str
 
 
 @dataclass(frozen=True)
 class DropLease:
-    """:param objects: what is given back of the lease; all of it if there are none."""
+    """:param objects: the objects to release. Empty releases the whole lease."""
 
     lease_id: str
     objects: tuple[LockObject, ...]
@@ -105,21 +105,21 @@ class DropLease:
 
 @dataclass(frozen=True)
 class ShowWaiters:
-    """:param target: only the requests for this object, for one in it, or EXCLUSIVE for one of its parents."""
+    """:param target: show only requests for this object, for objects below it, or EXCLUSIVE for its parents."""
 
     target: LockObject | None
 
 
 @dataclass(frozen=True)
 class DropForceLease:
-    """:param what: the lease of that id, the leases on an object and below it, or None for all."""
+    """:param what: a lease's id, or an object for all leases on it and below it, or None for all leases."""
 
     what: LockObject | str | None
 
 
 @dataclass(frozen=True)
 class DropForceRequest:
-    """Withdraw the request of *owner*, which waits."""
+    """Withdraw the waiting request of *owner*."""
 
     owner: str
 
@@ -128,9 +128,9 @@ class DropForceRequest:
 class ShowHistory:
     """The leases of the last days, held or ended, the newest first.
 
-    :param target: only those on this object and below it.
-    :param owner: only those of owners that contain this text.
-    :param limit: how many at most.
+    :param target: show only leases on this object and below it.
+    :param owner: show only leases whose owner contains this text.
+    :param limit: the largest number of leases to show. None means no limit.
     """
 
     target: LockObject | None = None
@@ -149,22 +149,22 @@ class ShowAudit:
 
 @dataclass(frozen=True)
 class ShowTransactions:
-    """Hive's own, where the lock store keeps them."""
+    """``SHOW TRANSACTIONS``. It needs a lock store with Hive's transactions."""
 
 
 @dataclass(frozen=True)
 class AbortTransactions:
-    """:param ids: of the transactions; all of them end, or none."""
+    """:param ids: the transactions to abort. If one of them cannot be aborted, none is."""
 
     ids: tuple[int, ...]
 
 
 @dataclass(frozen=True)
 class DropForceLock:
-    """Free what Hive's own session has left.
+    """Free locks of one of Hive's own sessions.
 
-    :param query_id: in a metastore, the id of the lock.
-    :param target: only its lock on exactly this object; None for all locks of that query.
+    :param query_id: the id of Hive's query, or of the lock in a metastore.
+    :param target: free only the lock on exactly this object. None frees all locks of the query.
     """
 
     query_id: str
@@ -173,7 +173,7 @@ class DropForceLock:
 
 @dataclass(frozen=True)
 class ExplainLocks:
-    """:param sql: the statement to explain, which is not run."""
+    """:param sql: the statement to explain. It does not run."""
 
     sql: str
     database: str
@@ -181,14 +181,14 @@ class ExplainLocks:
 
 @dataclass(frozen=True)
 class Use:
-    """:param database: where names without one lie from now on."""
+    """:param database: the database of later names without one."""
 
     database: str
 
 
 @dataclass(frozen=True)
 class SetLine:
-    """:param setting: None for a SET that only shows settings."""
+    """:param setting: the setting to apply. None for a SET that only shows settings."""
 
     setting: Setting | None
 
@@ -217,10 +217,10 @@ Value = str | int | bool | datetime | None
 
 @dataclass(frozen=True)
 class Result:
-    """A table, and how Hive prints it.
+    """A result as a table, and as Hive prints it.
 
-    :param rows: a value a column; times have a zone.
-    :param text: the lines that Hive prints, without the last line's end; None where Hive has no such statement.
+    :param rows: each has one value for each column. Times have a zone.
+    :param text: the lines that Hive prints, without a final line break. None if Hive has no such statement.
     """
 
     columns: tuple[str, ...]
@@ -228,7 +228,7 @@ class Result:
     text: str | None = None
 
     def records(self) -> list[dict[str, str | int | bool | None]]:
-        """The rows by column, in plain values: times in ISO 8601."""
+        """The rows as dictionaries by column. Times are texts in ISO 8601."""
         return [
             {
                 column: value.isoformat(timespec="milliseconds") if isinstance(value, datetime) else value

@@ -108,7 +108,7 @@ def test_statements_are_read_as_hive_reads_them(text: str, statement: Statement)
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("show tables", r"is not run here\. EXPLAIN LOCKS shows .* The statements are:\nSHOW LOCKS"),
+        ("show tables", r"cannot run here\. EXPLAIN LOCKS shows .* The statements are:\nSHOW LOCKS"),
         ("show locks extended extended", "the end of the statement is expected at 'extended'"),
         ("show locks partition (dt='1')", "a name .* is expected at .partition"),
         ("lock table t", "SHARED or EXCLUSIVE is expected at its end"),
@@ -152,7 +152,7 @@ def test_statements_are_read_as_hive_reads_them(text: str, statement: Statement)
         ("drop force lease a-1 b-2", "the end of the statement"),
         ("drop force lease *, t", "the end of the statement"),
         ("explain locks", "the statement to explain"),
-        ("explain select 1", "is not run here"),
+        ("explain select 1", "cannot run here"),
     ],
 )
 def test_what_cannot_be_meant_is_refused_with_what_was_expected(text: str, said: str) -> None:

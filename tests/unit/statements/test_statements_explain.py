@@ -66,7 +66,7 @@ def test_explain_locks_tells_what_is_made_in_zookeeper() -> None:
     assert (result.text or "").split("\n")[1:] == [
         "dw -> SHARED",
         "dw.u -> EXCLUSIVE",
-        "-- by the stricter of Hive's documents and real Hive; too many for one transaction of this lock store, which takes tables",
+        "-- by the stricter of Hive's documents and real Hive; too many for one transaction of this lock store, so it locks tables",
     ]
     assert [each["store"] for each in result.records()[:3]] == [
         "/hive/dw/LOCK-SHARED-0",
@@ -85,7 +85,7 @@ def test_explain_locks_shows_no_parents_where_the_metastore_is_asked_for_none(ex
         "LOCK INFORMATION:",
         "dw.t.dt=2013-01-01 -> EXCLUSIVE",
         "dw.u.dt=2013-01-01 -> SHARED",
-        "-- by the stricter of Hive's documents and real Hive; this lock store has a hierarchy of its own, and takes nothing "
+        "-- by the stricter of Hive's documents and real Hive; this lock store has its own hierarchy, and takes no locks "
         "on parents",
     ]
     assert [(each["mode"], each["store"]) for each in result.records()] == [

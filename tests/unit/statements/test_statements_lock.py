@@ -74,7 +74,7 @@ def test_a_request_that_waits_is_withdrawn_by_force(manager: LockManager, sessio
     with pytest.raises(Withdrawn, match="ann: wrong week"):
         waiting.poll()
     for nobody in ("rerun", "job"):
-        with pytest.raises(HiveLockError, match=f"{nobody} waits for nothing here; SHOW WAITERS"):
+        with pytest.raises(HiveLockError, match=f"{nobody} is not in the queue; SHOW WAITERS"):
             run(forceful, f"drop force request {nobody}")
     away = manager.begin(rules.request("late", writes=["dw.u"], deferred=DeferredGrant()), lambda: None)
     away.poll()
