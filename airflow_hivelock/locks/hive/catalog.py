@@ -1,4 +1,4 @@
-"""What the planner needs to know about tables, and the Hive metastore that knows it."""
+"""The properties of tables that the planner needs, from a Hive metastore."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ LOCK_ENABLED = "engine.hive.lock-enabled"
 class Table:
     """The known properties of a table.
 
-    :param partition_columns: in lower case, outermost first; empty for an unpartitioned table.
+    :param partition_columns: names in lower case, outermost first; empty for an unpartitioned table.
     :param provider: Spark's ``spark.sql.sources.provider`` in lower case, as in ``USING parquet``; None for a table in
         Hive's own format.
-    :param table_type: the metastore's: ``MANAGED_TABLE``, ``EXTERNAL_TABLE``, ``VIRTUAL_VIEW``, …
+    :param table_type: the metastore's type: ``MANAGED_TABLE``, ``EXTERNAL_TABLE``, ``VIRTUAL_VIEW``, …
     :param partition_types: Hive's types of the partition columns; empty if they are unknown.
     :param view_text: the query of a view or a materialized view; empty if it is unknown.
-    :param view_database: the database of names without one in that query; empty for the view's own.
+    :param view_database: the database of names without one in that query; empty for the view's database.
     :param transactional: whether it is an ACID table of Hive.
-    :param format: ``iceberg``, ``hudi`` or ``delta``: formats with commits of their own; empty for other tables.
-    :param commits_lock: whether those commits lock the table in the metastore, or may lock it.
+    :param format: ``iceberg``, ``hudi`` or ``delta``, formats with their own commits; empty for other tables.
+    :param commits_lock: whether those commits can lock the table in the metastore.
     """
 
     partition_columns: tuple[str, ...] = ()
@@ -60,15 +60,15 @@ class Catalog(Protocol):
         ...
 
     def partitions(self, below: LockObject) -> Iterator[LockObject]:
-        """Return the existing full partitions of a table, or those below a prefix of it.
+        """Return the existing full partitions of a table, or of a prefix.
 
-        :raises InvalidRequest: a partition exists that cannot be locked. The message names it.
+        :raises InvalidRequest: the name of an existing partition is invalid here. The message contains it.
         :raises StoreUnavailable: the catalog did not answer.
         """
         ...
 
     def names(self, database: str = "") -> list[str]:
-        """Return the tables and views of *database*, which need not exist; without one, the databases.
+        """Return the tables and views of *database*; empty if it does not exist. By default, return the databases.
 
         :raises StoreUnavailable: the catalog did not answer.
         """
@@ -83,7 +83,7 @@ def connect_catalog(uri: str, timeout_s: float = 10.0) -> MetastoreCatalog:
 
     The first question opens the connection.
 
-    :param timeout_s: how long to wait for a connection, and then for each part of an answer, in seconds.
+    :param timeout_s: the longest wait for a connection, and then for each part of an answer, in seconds.
     :raises InvalidRequest: the URI is invalid.
     :raises HiveLockError: the client library is not installed.
     """
@@ -100,7 +100,7 @@ def connect_catalog(uri: str, timeout_s: float = 10.0) -> MetastoreCatalog:
 
 @dataclass(frozen=True)
 class MetastoreCatalog:
-    """A :class:`Catalog`. Each question has a connection of its own, so no connection is shared or must be closed."""
+    """A :class:`Catalog` over a metastore. Each question opens its own connection, so no connection is shared."""
 
     metastore: Metastore
     settings_of: ClassVar[str] = "the metastore's configuration"
@@ -136,16 +136,16 @@ class MetastoreCatalog:
         return self.metastore.version()
 
     def partitions(self, below: LockObject) -> Iterator[LockObject]:
-        # Not get_partition_names_ps: it matches values as regular expressions, and so does not find 'a+b'.
+        # get_partition_names_ps matches values as regular expressions, so it does not find 'a+b'.
         with self.metastore.client() as client:
             found: list[str] = client.get_partition_names(below.database, below.table, -1)
         yield from named_partitions(below, found)
 
 
 def named_partitions(below: LockObject, names: Iterable[str]) -> Iterator[LockObject]:
-    """The partitions with these *names*, as a metastore has them, that are *below* a table or a prefix.
+    """The partitions with these *names* that are *below* a table or a prefix. Names are in the metastore's form.
 
-    :raises InvalidRequest: naming a partition that exists and cannot be locked.
+    :raises InvalidRequest: a name is invalid here. The message contains it.
     """
     for name in names:
         levels = tuple(unescape_level(level) for level in name.split("/"))
@@ -160,9 +160,7 @@ def named_partitions(below: LockObject, names: Iterable[str]) -> Iterator[LockOb
 
 
 def format_of(parameters: Mapping[str, str], input_format: str | None) -> str:
-    """Return the format of a table with commits of its own; empty for others. *parameters* have their values in lower
-    case.
-    """
+    """Return the format of a table with its own commits; empty for others. Values in *parameters* are in lower case."""
     if parameters.get("table_type") == ICEBERG:
         return ICEBERG
     if (input_format or "").startswith("org.apache.hudi."):
@@ -172,9 +170,9 @@ def format_of(parameters: Mapping[str, str], input_format: str | None) -> str:
 
 
 def _view(found: Any) -> tuple[str, str]:
-    """Return the query of a view, and the database that it was created in, from the metastore's table *found*.
+    """Return the query of a view, and the database of names in it, from the metastore's table *found*.
 
-    Hive's text has all names in full. Spark keeps the text as it was typed, and the rest in properties
+    Hive stores a query with full names. Spark stores the original text, and the rest in properties
     (``org.apache.spark.sql.catalyst.catalog.CatalogTable``).
     """
     parameters: dict[str, str] = found.parameters or {}

@@ -1,4 +1,4 @@
-"""Tables with commits of their own, of Iceberg, Hudi and Delta, and what a commit locks in Hive's metastore.
+"""Tables of Iceberg, Hudi and Delta, and the locks that their commits take in Hive's metastore.
 
 ========  ==================================================  ===================================================
 format    is identified by                                    a commit takes, in the metastore
@@ -10,8 +10,8 @@ Hudi      ``spark.sql.sources.provider=hudi``, or its input   the same, if its w
 Delta     ``spark.sql.sources.provider=delta``                nothing
 ========  ==================================================  ===================================================
 
-Such a lock waits for every lease on the table in the same metastore, also for the lease of the job's own task.
-(``org.apache.iceberg.hive.HiveTableOperations``, Iceberg 1.x.)
+Such a lock waits for every lease on the table in the same metastore, even for the lease of the job's own task. See
+``org.apache.iceberg.hive.HiveTableOperations`` of Iceberg 1.x.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ WHAT_TO_SET = (
 
 
 def check_commits(reads: Iterable[LockObject], writes: Iterable[LockObject], catalog: Catalog) -> None:
-    """Check whether commits of those tables would wait for leases in the metastore on these objects.
+    """Check that commits to these tables do not wait for a lease on these objects. Log a warning if they can.
 
-    :raises InvalidRequest: the job with the lease would wait for its own lease.
+    :raises InvalidRequest: a job's commits would wait for the job's own lease.
     """
     written = _tables(writes)
     for table in {**written, **_tables(reads)}:
@@ -59,8 +59,8 @@ def check_commits(reads: Iterable[LockObject], writes: Iterable[LockObject], cat
             )
         else:
             log.warning(
-                "%s is an Iceberg table: commits to it wait until this task has read it, and its readers need no lock. Leave it "
-                "out of reads, or %s",
+                "%s is an Iceberg table: commits to it wait until this task has read it. Its readers need no lock. Remove it "
+                "from reads, or %s",
                 table,
                 WHAT_TO_SET,
             )

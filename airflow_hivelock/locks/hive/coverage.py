@@ -1,4 +1,4 @@
-"""Which lock manager protects what: whether Hive sees this package's locks, and which tables Hive does not lock.
+"""Checks whether Hive sees this package's locks, and which tables Hive does not lock.
 
 A lock only stops clients that look for it. Hive looks in ZooKeeper (``DummyTxnManager`` with its ``hive.lock.manager``,
 the default of Apache's own configuration), in its metastore (``DbTxnManager``: HDP 3, CDP, Dataproc), or nowhere
@@ -55,13 +55,13 @@ class Hive(Protocol):
         ...
 
     def settings(self, wanted: Iterable[str]) -> dict[str, str | None]:
-        """Return the settings; None for those that are not set, or that the source does not report."""
+        """Return the values by name. None if a setting is not set, or if the source does not report it."""
         ...
 
 
 @runtime_checkable
 class ReportsVersion(Protocol):
-    """A metastore, as lock store or as catalog."""
+    """A metastore that is the lock store or the catalog."""
 
     def version(self) -> str:
         """Return the version of its Hive, as :meth:`.thrift.Metastore.version` does."""
@@ -70,10 +70,10 @@ class ReportsVersion(Protocol):
 
 @dataclass(frozen=True)
 class Finding:
-    """One fact about what is protected.
+    """One fact about the protection of data.
 
     :param warning: the fact is a limit.
-    :param error: data is unprotected, or its protection cannot be checked. The text names what to change, and
+    :param error: data is unprotected, or its protection cannot be checked. The text has the setting to change, and
         ``hivelock check`` fails.
     """
 
@@ -103,12 +103,12 @@ def check(
     *,
     namespaces: bool = True,
 ) -> list[Finding]:
-    """Return what the locks of *manager* protect, and what could not be checked.
+    """Return findings about the protection by *manager*'s locks, and about the parts that could not be checked.
 
-    :param hive: the source of Hive's settings; by default the lock store, if it is part of Hive.
-    :param tables: with a *catalog*: tables to check, because Hive locks some tables in another way.
-    :param namespaces: whether to look for the namespaces that a Hive uses. The settings of a metastore do not decide
-        that: the HiveServer2 that locks may have others.
+    :param hive: the source of Hive's settings. The default is the lock store, if it is part of Hive.
+    :param tables: tables to check, because Hive locks some tables in another way. This needs a *catalog*.
+    :param namespaces: whether to look for namespaces in ZooKeeper that a Hive uses. A metastore's settings do not show
+        them, because HiveServer2 can have other settings.
     :raises StoreUnavailable: a source did not answer.
     """
     asked: Hive | Any = hive or (manager.backend if hasattr(manager.backend, "settings") else None)
@@ -134,14 +134,14 @@ def check(
 
 
 def findings_fail(findings: Iterable[Finding]) -> bool:
-    """Whether at least one of them leaves data unprotected."""
+    """Whether at least one of *findings* is an error."""
     return any(finding.error for finding in findings)
 
 
 def _of_version(version: str, excl_write: bool | None) -> Iterator[Finding]:
-    """Return what a metastore of that *version* grants wrongly, and which of its writers do not block readers here.
+    """Return findings about wrong grants of a metastore of that *version*, and about writers that do not block readers.
 
-    :param excl_write: whether it has EXCL_WRITE; None if it is not the lock store.
+    :param excl_write: whether the metastore has EXCL_WRITE. None if it is not the lock store.
     """
     calls_itself = " (it calls itself 3.0)" if version in ("2", "3") else ""
     faults = {"2": "HIVE-15077 and HIVE-22888", "3": "HIVE-22888"}.get(version.partition(".")[0])
@@ -162,7 +162,7 @@ def _of_version(version: str, excl_write: bool | None) -> Iterator[Finding]:
 
 
 def _of_namespaces(own: NamespaceUse, *others: NamespaceUse) -> Iterator[Finding]:
-    """Return whether a Hive uses *own*, from the nodes there and in *others*."""
+    """Return a finding whether a Hive uses *own*, from the nodes in *own* and in *others*."""
     if own.hives:
         yield Finding(f"Hive locks below {own.path}, as this lock store does. It has {own.hives} locks there now")
         return
@@ -191,7 +191,7 @@ def _unasked(manager: LockManager) -> Finding:
 
 
 def _settings(hive: Hive) -> dict[str, str | None]:
-    """Return the settings that matter here, as Hive reads them."""
+    """Return the values of SETTINGS. True and false are in lower case."""
     settings = {name: value and value.strip() for name, value in hive.settings(SETTINGS).items()}
     return settings | {name: value and value.lower() for name, value in settings.items() if name in TRUTHS}
 
@@ -199,9 +199,9 @@ def _settings(hive: Hive) -> dict[str, str | None]:
 def _of_settings(
     promises: Capabilities, source: str, settings: Mapping[str, str | None], version: str, namespace: str | None
 ) -> Iterator[Finding]:
-    """Return what follows from Hive's *settings*.
+    """Return findings from Hive's *settings*.
 
-    :param namespace: the node of the lock store's locks in ZooKeeper, if it has one.
+    :param namespace: the node of the lock store's locks in ZooKeeper. None in other stores.
     """
     hives = root_of(settings[NAMESPACE] or "")
     txn_manager, lock_manager = (

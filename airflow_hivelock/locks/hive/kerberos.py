@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 def context(service: str, host: str) -> Any:
-    """A new security context of this process's ticket for *service* on *host*."""
+    """A new security context for *service* on *host*, from this process's ticket."""
     import gssapi
 
     return gssapi.SecurityContext(
@@ -49,7 +49,7 @@ def check(service: str, hosts: Iterable[str]) -> None:
 
 
 def reason_of(error: BaseException) -> str:
-    """Return the text of *error*. For an error of GSSAPI, that is Kerberos's own text, or else GSSAPI's."""
+    """Return the text of *error*. For an error of GSSAPI it is Kerberos's text if there is one."""
     statuses = getattr(error, "get_all_statuses", None)
     if statuses is None:
         return str(error) or type(error).__name__

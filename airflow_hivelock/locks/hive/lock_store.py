@@ -36,7 +36,7 @@ _SERVER = re.compile(r"(?:[A-Za-z0-9_.-]+|\[[0-9A-Fa-f:.]+\])(:[0-9]{1,5})?")
 
 @dataclass(frozen=True)
 class Sourced:
-    """A setting as it is used here. :param name: the connection's or the URL's; *source*: where its value comes from."""
+    """A setting with its source. :param name: the name in the connection or the URL."""
 
     name: str
     value: str
@@ -44,16 +44,16 @@ class Sourced:
 
 
 def of_site(site: Site, backend: str = "") -> dict[str, Sourced]:
-    """Return the fields of a connection that *site* replaces, by name. They include those of its extra.
+    """Return the connection's fields that *site* replaces, by name. They include fields of the extra.
 
-    :param backend: the lock store, if it is named elsewhere. Settings of other stores are then left out.
-    :raises InvalidRequest: a value is invalid, or this Hive keeps its locks in a place that other programs cannot read.
+    :param backend: the lock store, if it is set elsewhere. Settings of other stores are then omitted.
+    :raises InvalidRequest: a value is invalid, or only Hive itself can read this Hive's locks.
     """
     return {each.name: each for each in _store(site, backend)} | common_fields(site)
 
 
 def common_fields(site: Site) -> dict[str, Sourced]:
-    """Return the fields for any lock store: where tables are looked up, and how long a request waits for locks.
+    """Return the fields for any lock store: the catalog, and the longest wait for locks.
 
     :raises InvalidRequest: a value is invalid.
     """
@@ -67,7 +67,7 @@ def common_fields(site: Site) -> dict[str, Sourced]:
 
 
 def patience_s(fields: Mapping[str, Sourced]) -> float | None:
-    """Return how long Hive tries, in seconds; None if it is not set."""
+    """Return for how many seconds Hive tries to lock; None if it is not set."""
     retries, sleep = (
         fields[name].value if name in fields else None for name in ("numretries", "sleep_between_retries")
     )
@@ -81,7 +81,7 @@ NOT_OF_THE_STORE = ("backend", "host", "schema", "metastore_uri", "numretries", 
 def url(fields: Mapping[str, Sourced]) -> str:
     """Return the URL of the lock store with these fields.
 
-    :raises InvalidRequest: they name no servers.
+    :raises InvalidRequest: the fields contain no servers.
     """
     values = {name: each.value for name, each in fields.items()}
     options = {name: value for name, value in values.items() if name not in NOT_OF_THE_STORE}
@@ -92,10 +92,10 @@ def url(fields: Mapping[str, Sourced]) -> str:
 class Kind:
     """The parts of the URL of one kind of lock store.
 
-    :param port: the port of servers that name none; 0 if the store has no servers.
-    :param path: its default path.
-    :param login: whether it takes a login and a password.
-    :param names_servers: Hive's property that names its servers; empty if there is none.
+    :param port: the default port; 0 if the store has no servers.
+    :param path: the default path.
+    :param login: whether the store takes a login and a password.
+    :param names_servers: Hive's property with the servers; empty if there is none.
     """
 
     port: int = 0
@@ -125,18 +125,18 @@ def url_of(
     password: str = "",
     port: int | None = None,
 ) -> str:
-    """Return the URL of a lock store, as :func:`airflow_hivelock.locks.connect` takes it.
+    """Return the URL of a lock store for :func:`airflow_hivelock.locks.connect`.
 
     :param host: servers, separated by commas, and ZooKeeper's chroot after them; for SQLite, its file.
     :param schema: Hive's namespace in ZooKeeper, or the database.
-    :param port: the port of servers that name none; default: the store's.
+    :param port: the port of servers without one. The default is the store's.
     :raises InvalidRequest: a part is invalid.
     """
     kind = KINDS.get(backend) if isinstance(backend, str) else None
     if kind is None:
         raise InvalidRequest(f"backend {backend!r} is unknown. Use one of {', '.join(KINDS)}")
     if (login or password) and not kind.login:
-        raise InvalidRequest(f"it has a login or a password, but {backend} takes none. Leave them out")
+        raise InvalidRequest(f"it has a login or a password, but {backend} takes none. Remove them")
     host, path, options = host.strip(), schema.strip("/") or kind.path, dict(options)
     if backend == "zookeeper":
         host, _, chroot = host.partition("/")
@@ -162,7 +162,7 @@ def url_of(
 
 
 def of_url(given: str, source: str) -> dict[str, Sourced]:
-    """Return the same fields, from a URL, without passwords."""
+    """Return the fields in a URL, without passwords."""
     parts = urlsplit(shown(given))
     fields = {"backend": parts.scheme, "host": parts.netloc, "schema": unquote(parts.path.strip("/"))}
     fields |= dict(parse_qsl(parts.query, keep_blank_values=True))
@@ -170,7 +170,7 @@ def of_url(given: str, source: str) -> dict[str, Sourced]:
 
 
 def unused(site: Site) -> Iterator[Sourced]:
-    """Return the settings of *site* that concern locks, and have no effect here."""
+    """Return the settings of *site* that concern locks but have no effect here."""
     about = (name for name in site.properties if name.startswith(_ABOUT_LOCKS) and "password" not in name.lower())
     for name in dict.fromkeys((*hive.ELSEWHERE, *about)):
         found = site.find(name)
@@ -241,7 +241,7 @@ def _metastore_security(site: Site) -> Iterator[Sourced]:
 
 
 def _patience(site: Site) -> Iterator[Sourced]:
-    """Return how long Hive tries, if the file sets it."""
+    """Return the fields with the time for which Hive tries to lock, if the file sets it."""
     retries, sleep = site.value(hive.NUMRETRIES), site.value(hive.SLEEP)
     if retries is None and sleep is None:
         return
@@ -258,7 +258,7 @@ def _hosts(site: Site, uris: str) -> list[str]:
 
 
 def _server(text: str, port: str, site: Site, name: str) -> str:
-    """Return a server with its port. :param port: for a server that names none; "": the port may be missing."""
+    """Return a server with its port. :param port: the default port. If it is empty, the port can be missing."""
     found = _SERVER.fullmatch(text)
     if found is None:
         raise InvalidRequest(f"{name}: {text!r:.80} in {site.where(name)} is not a server. Write host or host:port")
@@ -276,7 +276,7 @@ def _at_most(name: str, found_s: float, most_s: float, source: str) -> Sourced:
 
 
 def _time_s(site: Site, name: str, per_s: int = 1) -> float | None:
-    """Return a time in seconds. Without a unit it is in seconds, or in Hive's unit: *per_s* of them are a second."""
+    """Return a time in seconds; None if it is not set. A value without a unit is divided by *per_s*."""
     text = site.value(name)
     if text is None:
         return None

@@ -10,11 +10,11 @@ from puresasl import QOP, SASLProtocolException, mechanisms
 from airflow_hivelock.locks.hive import kerberos
 
 NAME = "airflow_hivelock:GSSAPI"
-"""The name in pure-sasl's registry. The name "GSSAPI" there stays pure-sasl's own, for other packages of the process."""
+"""The name in pure-sasl's registry. "GSSAPI" still means pure-sasl's own class, for other packages of the process."""
 
 
 class Gssapi(mechanisms.Mechanism):  # type: ignore[misc]
-    """One login, and the wrapping of messages after it."""
+    """Logs in once, and then wraps messages."""
 
     name = "GSSAPI"
     score = 100
@@ -28,7 +28,7 @@ class Gssapi(mechanisms.Mechanism):  # type: ignore[misc]
         self._context = kerberos.context(sasl.service, sasl.host)
 
     def process(self, challenge: bytes | None = None) -> bytes:
-        """The next message for the server: Kerberos's own ones first, then the choice of a protection."""
+        """The next message for the server: first Kerberos's messages, then the choice of a protection."""
         if not self._context.complete:
             return self._context.step(challenge) or b""
         offer = self._context.unwrap(challenge).message
@@ -37,7 +37,7 @@ class Gssapi(mechanisms.Mechanism):  # type: ignore[misc]
         (word,) = struct.unpack("!I", offer)
         protections = self.sasl.qops & set(QOP.names_from_bitmask(word >> 24))
         if not protections:
-            raise SASLProtocolException("the server offers no protection that this client takes")
+            raise SASLProtocolException("the server offers no protection that this client supports")
         self.qop = max(protections, key=QOP.flag_from_name)  # the strongest
         self.max_buffer = min(self.sasl.max_buffer, word & 0xFFFFFF)
         choice = struct.pack("!I", QOP.flag_from_name(self.qop) << 24 | self.max_buffer)

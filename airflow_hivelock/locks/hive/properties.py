@@ -1,7 +1,7 @@
-"""Hive's properties that concern locks: their names, Hive's own defaults, and how their values are read.
+"""Hive's properties that concern locks: their names, Hive's defaults, and functions that read their values.
 
-No other module contains one of these names. A property is used (:mod:`.lock_store`), or has no effect here, and
-:data:`ELSEWHERE` has the reason.
+No other module contains one of these names. :mod:`.lock_store` uses some of them. The others have no effect here:
+:data:`ELSEWHERE` has the reasons.
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ DEFAULTS = {
     NUMRETRIES: "100",
     SLEEP: "60s",
 }
-"""What Hive does if nothing is set (``HiveConf``, Hive 2.3 to 4)."""
+"""Hive's defaults (``HiveConf``, Hive 2.3 to 4)."""
 
 TAKEN = (
     *(CONCURRENCY, TXN_MANAGER, LOCK_MANAGER, QUORUM, PORT, NAMESPACE, SESSION, ZOOKEEPER_TLS, ZOOKEEPER_KERBEROS),
     *(SECURITY, QUERY, URIS, SASL, PRINCIPAL, METASTORE_TLS, SOCKET, NUMRETRIES, SLEEP),
 )
-"""Properties that are used, or at least read."""
+"""Properties that this package reads."""
 
 _JAVAS = "hivelock cannot read Java's key stores. Set ca, cert and key to PEM files"
 _OWN = "no setting is needed. A release is tried for a minute. The keeper frees a lease that is still held then"
@@ -106,22 +106,23 @@ _UNITS_S = {"": 1.0} | {
 
 
 def root_of(namespace: str) -> str:
-    """Return the node below which a Hive with that NAMESPACE has its locks."""
+    """Return the node that contains the locks of a Hive with that NAMESPACE."""
     return f"/{namespace.strip('/')}"
 
 
 def seconds(text: str) -> float | None:
-    """Return the time in *text*, as in ``300s``, ``5m``, ``100 ms``, or ``300`` for seconds; None if it contains none."""
+    """Return the time in *text* in seconds: ``300s``, ``5m``, ``100 ms`` or ``300``. None if it is no time."""
     found = _TIME.fullmatch(text.strip().lower())
     unit_s = _UNITS_S.get(found[2]) if found else None
     return None if found is None or unit_s is None else float(found[1]) * unit_s
 
 
 def time_s(text: str, name: str, where: str = "") -> float:
-    """Return the time in *text*, the value of *name*.
+    """Return the time in *text* in seconds.
 
-    :param where: what the error message adds, as in `` in hive-site.xml:3``.
-    :raises InvalidRequest: it is not a time.
+    :param name: the property, for the error message.
+    :param where: a text to append to the name, as in `` in hive-site.xml:3``.
+    :raises InvalidRequest: *text* is not a time.
     """
     if (found := seconds(text)) is None:
         raise InvalidRequest(f"{name}={text!r:.80}{where} is not a time, as in 60s")
@@ -129,9 +130,9 @@ def time_s(text: str, name: str, where: str = "") -> float:
 
 
 def count(text: str, name: str, where: str = "") -> int:
-    """Return the whole number in *text*; parameters as of :func:`time_s`.
+    """Return the whole number in *text*. The parameters are those of :func:`time_s`.
 
-    :raises InvalidRequest: it is not one.
+    :raises InvalidRequest: *text* is not a whole number.
     """
     if not _COUNT.fullmatch(text):
         raise InvalidRequest(f"{name}={text!r:.80}{where} is not a whole number")
@@ -139,9 +140,9 @@ def count(text: str, name: str, where: str = "") -> int:
 
 
 def truth(text: str, name: str, where: str = "") -> bool:
-    """Return the truth in *text*; parameters as of :func:`time_s`.
+    """Return whether *text* is ``true``. The parameters are those of :func:`time_s`.
 
-    :raises InvalidRequest: it is another text. Hive would use its default.
+    :raises InvalidRequest: *text* is neither true nor false. Hive would use its default.
     """
     if text.lower() not in ("true", "false"):
         raise InvalidRequest(f"{name}={text!r:.80}{where} is invalid. Use true or false")
@@ -149,9 +150,9 @@ def truth(text: str, name: str, where: str = "") -> bool:
 
 
 def patience_s(retries: str | None, sleep: str | None, names: tuple[str, str] = (NUMRETRIES, SLEEP)) -> float | None:
-    """Return how long Hive tries to lock: so many *retries*, with a *sleep* between them; None if neither is set.
+    """Return for how many seconds Hive tries to lock: *retries* times *sleep*. None if neither is set.
 
-    :param names: their names in the error message.
+    :param names: the names of both in the error message.
     :raises InvalidRequest: one is not a number, or not a time.
     """
     if retries is None and sleep is None:

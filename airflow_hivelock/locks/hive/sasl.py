@@ -35,7 +35,7 @@ class Negotiator(SASLClient):  # type: ignore[misc]
             return True, self.process(challenge)
 
     def encode(self, plain: bytes) -> tuple[bool, bytes]:
-        """Return *data* unchanged if only authentication was negotiated. Otherwise its length precedes it, in 4 bytes."""
+        """Return *plain* unchanged if only authentication was negotiated. Otherwise wrap it, after 4 bytes of length."""
         with _failing():
             wrapped: bytes = self.wrap(plain)
             return True, wrapped if self.qop == QOP.AUTH else struct.pack(">I", len(wrapped)) + wrapped
@@ -58,5 +58,5 @@ def _registered(mechanism: str) -> str:
 def _failing() -> Iterator[None]:
     try:
         yield
-    except Exception as error:  # pure-sasl's own, and Kerberos's
+    except Exception as error:  # errors of pure-sasl and of Kerberos
         raise TTransportException(message=f"SASL: {kerberos.reason_of(error)}") from error

@@ -1,4 +1,4 @@
-"""SET lines, as Hive reads them: which settings concern locks, and what they mean here."""
+"""SET lines: the settings of Hive that concern locks, and their meaning here."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ _LINE = re.compile(r"set\s+(?:hiveconf:)?([a-z0-9_.\-]+)\s*=(.*)", re.IGNORECASE
 
 @dataclass(frozen=True)
 class Setting:
-    """``SET name=value``. :param name: in lower case."""
+    """``SET name=value``. :param name: the name in lower case."""
 
     name: str
     value: str
 
     @classmethod
     def parse(cls, text: str) -> Setting | None:
-        """Return the setting that a statement makes; None if it only shows settings, or is another statement."""
+        """Return the setting in a SET statement. None if it only shows settings, or is another statement."""
         found = _LINE.fullmatch(text.strip())
         return cls(found[1].lower(), found[2].strip()) if found else None
 
@@ -61,7 +61,7 @@ class Setting:
 
     @property
     def truth(self) -> bool:
-        """Return the truth in *text*.
+        """The value as a boolean.
 
         :raises InvalidRequest: it is neither true nor false. Hive would use its default.
         """
@@ -69,7 +69,7 @@ class Setting:
 
 
 def patience_s(settings: Iterable[Setting]) -> float | None:
-    """Return for how long Hive tries after these settings, one after the other; None if none of them sets it.
+    """Return for how many seconds Hive tries to lock, after these settings in order. None if none of them sets it.
 
     :raises InvalidRequest: one is not a number, or not a time.
     """
@@ -85,7 +85,7 @@ def patience_s(settings: Iterable[Setting]) -> float | None:
 
 @dataclass(frozen=True)
 class TxnSettings:
-    """Which lock types Hive's transactional manager takes for written data; by default Hive's own defaults.
+    """Settings that select the lock types of Hive's transactional manager for writes. The defaults are Hive's.
 
     :param strict: INSERT INTO a plain table is EXCLUSIVE.
     :param xlock_write: UPDATE, DELETE and MERGE wait for each other.
@@ -97,7 +97,7 @@ class TxnSettings:
     xlock_iow: bool = True
 
     def after(self, *settings: Setting) -> TxnSettings:
-        """Return the settings after these, one after the other.
+        """Return a copy with these settings applied in order.
 
         :raises InvalidRequest: one is neither true nor false.
         """

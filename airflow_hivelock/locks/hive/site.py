@@ -1,8 +1,8 @@
-"""``hive-site.xml``, as Hadoop's ``Configuration`` reads it: Hive's settings, and the line of each.
+"""Reads ``hive-site.xml`` as Hadoop's ``Configuration`` does: Hive's settings, and the line of each.
 
 The last of two values wins, unless the earlier one is ``final``. ``${name}`` is replaced by another property of the
-file. These are refused: a document type, because it can define entities; ``xi:include``; and in a property that is
-needed, values that only Hive's own process knows, such as ``${env.HOME}`` or ``${user.name}``.
+file. It refuses a document type, because that can define entities, and ``xi:include``. It also refuses to resolve
+values that only Hive's own process knows, such as ``${env.HOME}`` or ``${user.name}``.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _VARIABLE = re.compile(r"\$\{([^}$ ]+)\}")
 
 @dataclass(frozen=True)
 class Property:
-    """A property, as it is written in the file."""
+    """A property with its unresolved value."""
 
     value: str
     line: int
@@ -44,7 +44,7 @@ class Property:
 class Site:
     """The properties of a file.
 
-    :param file: its name, for messages.
+    :param file: the file's name, for messages.
     """
 
     file: str
@@ -54,10 +54,10 @@ class Site:
     def read(cls, file: str) -> Site:
         """Read a file.
 
-        :raises InvalidRequest: it cannot be read, or it is not a file of Hadoop's.
+        :raises InvalidRequest: it cannot be read, or it is no configuration of Hadoop.
         """
         try:
-            if not Path(file).is_file():  # to open a pipe would wait for its writer
+            if not Path(file).is_file():  # opening a pipe would wait for its writer
                 raise OSError("no such file")
             with Path(file).open("rb") as opened:
                 data = opened.read(MOST_BYTES + 1)
@@ -71,7 +71,7 @@ class Site:
     def parse(cls, data: bytes, file: str = "hive-site.xml") -> Site:
         """Parse the contents of a file.
 
-        :raises InvalidRequest: it is not a file of Hadoop's.
+        :raises InvalidRequest: it is no configuration of Hadoop.
         """
         if len(data) > MOST_BYTES:
             raise InvalidRequest(f"{file} has more than {MOST_BYTES:,} bytes, so it is not a hive-site.xml")
@@ -83,11 +83,11 @@ class Site:
         return self.file
 
     def settings(self, wanted: Iterable[str]) -> dict[str, str | None]:
-        """Return the settings that Hive uses: its default if the file does not set one."""
+        """Return the values by name. A setting that is not in the file has Hive's default."""
         return {name: self.value(name) or DEFAULTS.get(name) for name in wanted}
 
     def value(self, name: str) -> str | None:
-        """Return the file's value, with its variables replaced; None if the file has none.
+        """Return the value in the file, with its variables replaced. None if the file has none.
 
         :raises InvalidRequest: only Hive's own process can know the value.
         """
@@ -100,7 +100,7 @@ class Site:
         return f"{self.file}:{found.line}" if found else "Hive's default"
 
     def find(self, name: str) -> Property | None:
-        """Return the file's property *name*, as it is written there."""
+        """Return the file's property *name*. None if the file has none."""
         return self.properties.get(_of_metastore(name)) or self.properties.get(name)
 
     def _resolved(self, name: str, found: Property) -> str:

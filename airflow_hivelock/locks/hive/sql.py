@@ -1,4 +1,4 @@
-"""How a HiveServer2 answers SQL, through PyHive or a client with the same interface."""
+"""SQL on a HiveServer2, through PyHive or a client with the same interface."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any
 
 
 def rows(cursor: Any, statement: str) -> list[tuple[Any, ...]]:
-    """Run *statement* and return its rows; none for a statement without a result."""
+    """Run *statement*. Return its rows, an empty list for a statement without a result."""
     cursor.execute(statement)
     found: list[tuple[Any, ...]] = cursor.fetchall() if cursor.description else []
     return found
@@ -15,7 +15,7 @@ def rows(cursor: Any, statement: str) -> list[tuple[Any, ...]]:
 def setting(cursor: Any, name: str) -> str | None:
     """Return Hive's setting *name* in this session; None if it is not set, or if the server is not Hive.
 
-    Hive answers ``name=value``, or ``name is undefined``, in one column; Spark's Thrift server in two.
+    Hive answers ``name=value`` or ``name is undefined`` in one column. Spark's Thrift server answers in two columns.
     """
     found = rows(cursor, f"SET {name}")
     text = str(found[0][0]) if found else ""

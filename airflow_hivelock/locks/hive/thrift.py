@@ -1,4 +1,4 @@
-"""Connections to Hive's Thrift servers: the one place that opens them."""
+"""Opens connections to Hive's Thrift servers. No other module does."""
 
 from __future__ import annotations
 
@@ -15,18 +15,17 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
 PORT = 9083
-"""``hive.metastore.port`` unless the address names another."""
+"""The default of ``hive.metastore.port``."""
 
 AUTH = ("NONE", "KERBEROS")
 
 
 @dataclass(frozen=True)
 class Metastore:
-    """A Hive metastore by its addresses. Each :meth:`client` is a connection of its own, so none is shared or must be
-    closed.
+    """A Hive metastore by its addresses. Each :meth:`client` opens and closes its own connection.
 
-    :param hosts: servers on one database, as in ``hive.metastore.uris``. The first one that can be reached answers.
-    :param timeout_s: how long to wait for a connection, and then for each part of an answer, in seconds.
+    :param hosts: servers on one database, as in ``hive.metastore.uris``. The first reachable one is used.
+    :param timeout_s: the longest wait for a connection, and then for each part of an answer, in seconds.
     :param auth: ``NONE``, or ``KERBEROS`` with ``hive.metastore.sasl.enabled``; it uses the ticket of this process.
     :param tls: the options for ``hive.metastore.use.SSL``. Certificates are checked against *ca*, a PEM file, or
         against the system's.
@@ -52,12 +51,12 @@ class Metastore:
     def parse(cls, netloc: str, **options: Any) -> Metastore:
         """Parse *netloc*, ``host[:port][,host…]``.
 
-        :raises InvalidRequest: it is invalid.
+        :raises InvalidRequest: *netloc* is invalid.
         :raises HiveLockError: the client library is not installed.
         """
         if "@" in netloc:
             raise InvalidRequest(
-                f"the metastore {netloc.rpartition('@')[2]} takes no login and no password. Leave them out"
+                f"the metastore {netloc.rpartition('@')[2]} takes no login and no password. Remove them"
             )
         return cls(tuple(_host(host, netloc) for host in netloc.split(",")), **options)
 
@@ -66,11 +65,10 @@ class Metastore:
 
     @contextmanager
     def client(self) -> Iterator[Any]:
-        """Yield a client for a few calls, for one thread. The metastore's own errors pass only if the body catches
-        them.
+        """Yield a client for a few calls in one thread.
 
-        :raises StoreUnavailable: it did not answer, or the answer was not one to the question.
-        :raises AccessDenied: it refuses this process.
+        :raises StoreUnavailable: the metastore did not answer, or its answer does not fit the call.
+        :raises AccessDenied: the metastore refuses this process.
         """
         from hmsclient import HMSClient
 
@@ -92,7 +90,7 @@ class Metastore:
             raise failure(str(self), error) from error
 
     def settings(self, wanted: Iterable[str]) -> dict[str, str | None]:
-        """Return the metastore's own settings; None for those that are not set, or that it does not report."""
+        """Return the metastore's settings by name. None if one is not set, or if the metastore does not report it."""
         from hmsclient.genthrift.hive_metastore.ttypes import ConfigValSecurityException
 
         found: dict[str, str | None] = dict.fromkeys(wanted)
@@ -103,9 +101,7 @@ class Metastore:
         return found
 
     def version(self) -> str:
-        """Return the version of its Hive, ``4.0.1``; ``2`` or ``3`` before 4, because these all call themselves
-        ``3.0``.
-        """
+        """Return the version of Hive, ``4.0.1``. Before Hive 4, return ``2`` or ``3``, because those report ``3.0``."""
         with self.client() as client:
             reported = str(client.getVersion())
         if reported != "3.0":
@@ -136,9 +132,7 @@ class Metastore:
 
 
 def _has_catalogs(protocol: Any) -> bool:
-    """Whether the server knows a call that Hive 3 has added, and ``hmsclient`` lacks. It must be the last on its
-    connection.
-    """
+    """Whether the server has Hive 3's ``get_catalogs``, which ``hmsclient`` lacks. Use *protocol* for nothing else."""
     from thrift.Thrift import TMessageType
 
     protocol.writeMessageBegin("get_catalogs", TMessageType.CALL, 0)
@@ -151,14 +145,13 @@ def _has_catalogs(protocol: Any) -> bool:
 
 
 _INSERT_ONLY_TABLES = 2
-"""The capability of a client that knows such tables. Without it Hive 3 and later do not return them. ``hmsclient`` does not
-name it."""
+"""A client capability that ``hmsclient`` lacks. Without it, Hive 3 and later do not return insert-only tables."""
 
 
 def table(client: Any, database: str, name: str) -> Any | None:
     """Return the metastore's table; None if it does not exist.
 
-    It uses ``get_table_req``, which Hive 2.3 to 4 know. ``get_table`` ended with 4.0.1 (HIVE-26537).
+    The call is ``get_table_req``, which Hive 2.3 to 4 have. ``get_table`` ended with 4.0.1 (HIVE-26537).
     """
     from hmsclient.genthrift.hive_metastore.ttypes import ClientCapabilities, GetTableRequest, NoSuchObjectException
 
@@ -180,7 +173,7 @@ def transport(
     tls: bool = False,
     ca: str | None = None,
 ) -> Any:
-    """Return a Thrift transport, not yet open, in the protocol of Hive's servers.
+    """Return a Thrift transport for Hive's servers. It is not open yet.
 
     :param sasl: the mechanism: GSSAPI uses *service* and this process's ticket; PLAIN uses *user* and *password*.
     """
@@ -190,7 +183,7 @@ def transport(
 
     class Secured(TSSLSocket):  # type: ignore[misc]
         def close(self) -> None:
-            if self.handle:  # its own assumes that the handshake succeeded
+            if self.handle:  # the base class assumes a successful handshake
                 super().close()
 
     socket = Secured(host, port, ssl_context=url.tls(ca)) if tls else TSocket(host, port)
@@ -204,13 +197,13 @@ def transport(
     from airflow_hivelock.locks.hive.sasl import Negotiator
 
     def client() -> Any:
-        return Negotiator(host, service, username=user, password=password or "x")  # an empty one is refused
+        return Negotiator(host, service, username=user, password=password or "x")  # an empty password is refused
 
     return TSaslClientTransport(client, sasl, socket)
 
 
 def failure(server: str, error: BaseException) -> StoreUnavailable:
-    """Return the error for *error*, which a client of *server* has raised."""
+    """Convert *error* of a client of *server*."""
     reason = str(error).strip() or type(error).__name__
     if (inner := getattr(error, "inner", None)) and str(inner) not in reason:
         reason = f"{reason}: {inner}"

@@ -1,4 +1,4 @@
-"""Locks as Hive lists them if it locks in its metastore: each component of a request, held or waiting."""
+"""Locks of a Hive that locks in its metastore: each component of a request, held or waiting."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 class TransactionalLock:
     """A row of SHOW LOCKS of a Hive that locks in the metastore: the fields of its ``ShowLocksResponseElement``.
 
-    :param internal_id: of the component of the lock; None if the metastore does not report it.
-    :param partition: Hive's name of it, ``dt=2013-01-01/hr=04``; None for a lock on a table or a database.
+    :param internal_id: the id of the lock's component. None if the metastore does not report it.
+    :param partition: Hive's name of the partition, ``dt=2013-01-01/hr=04``. None for a lock on a table or a database.
     :param state: ``ACQUIRED``, ``WAITING``, ``ABORT`` or ``NOT_ACQUIRED``.
     :param blocked_by: lock id and internal id of the blocker.
     :param type: ``SHARED_READ``, ``SHARED_WRITE``, ``EXCLUSIVE`` or ``EXCL_WRITE``.
@@ -63,14 +63,14 @@ class KeepsTransactions(Protocol):
     """A backend with a store that keeps Hive's transactions."""
 
     def transactions(self) -> Sequence[TxnInfo]:
-        """Return those that are open, or aborted and not yet cleaned up, in the server's order."""
+        """Return the transactions that are open, or aborted and not yet cleaned up, in the server's order."""
         ...
 
     def abort(self, ids: Sequence[int], *, reason: str, user: str) -> Sequence[TxnInfo]:
-        """End open transactions and their locks: all of *ids*, or none.
+        """End the open transactions *ids* and their locks.
 
-        :return: the transactions before that.
-        :raises HiveLockError: one of them is not open.
+        :return: the transactions before the call.
+        :raises HiveLockError: one of them is not open. Then none is ended.
         """
         ...
 
@@ -80,14 +80,12 @@ class ListsTransactional(Protocol):
     """A backend with the SHOW LOCKS of Hive's transactional manager."""
 
     def transactional(self, target: LockObject | None) -> Sequence[TransactionalLock]:
-        """Return the locks on just that object, for a database on everything in it, or all locks; in the server's
-        order.
-        """
+        """Return the locks on *target*, for a database also those below it, in the server's order. None means all."""
         ...
 
 
 def locked(database: str, table: str = "", partition: str = "") -> LockObject | None:
-    """Return the object of those names. If it cannot be locked here, return its parent; None if there is no database."""
+    """Return the object of those names, or a parent if its name is invalid here. None if the database's name is too."""
     levels = tuple(unescape_level(level) for level in partition.split("/")) if partition else ()
     try:
         return LockObject(database, table, levels)
@@ -96,8 +94,7 @@ def locked(database: str, table: str = "", partition: str = "") -> LockObject | 
 
 
 def mode(lock_type: str) -> LockMode:
-    """Return the mode for readers here. They do not wait for SHARED_WRITE, but for EXCL_WRITE. Hive's own readers do
-    not.
+    """Return the mode that a lock of Hive has for our readers. They wait for EXCL_WRITE, although Hive's do not.
 
     An unknown type counts as EXCLUSIVE.
     """
@@ -113,10 +110,9 @@ class Write(enum.Enum):
 
 
 def written(table: Table | None, write: Write, settings: TxnSettings) -> LockType:
-    """Return the lock that Hive takes to write *table*: AcidUtils.makeLockComponents, DbTxnManager.acquireLocks before
-    Hive 3.
+    """Return the lock type that Hive takes to write *table*. None is an unknown table.
 
-    :param table: None for an unknown table.
+    As AcidUtils.makeLockComponents, or DbTxnManager.acquireLocks before Hive 3.
     """
     if table is None or table.format == ICEBERG:
         return LockType.EXCLUSIVE
@@ -133,11 +129,11 @@ def written(table: Table | None, write: Write, settings: TxnSettings) -> LockTyp
 
 
 def owner(agent: str, user: str) -> str:
-    """Return the query that asked, or its user if Hive does not report the query."""
+    """Return the id of the query, or the user if Hive does not report the query."""
     return agent if agent not in ("", "NULL", "Unknown") else user
 
 
 def notes(lock_type: str, transaction: str) -> list[str]:
-    """Return what the mode does not express about a lock."""
+    """Return a lock's type and transaction as texts, if its mode does not already express them."""
     shown = [lock_type] if lock_type not in ("SHARED_READ", "EXCLUSIVE") else []
     return shown + ([f"transaction {transaction}"] if transaction not in ("", "0", "NULL") else [])
