@@ -1,7 +1,7 @@
-"""What runs under a lease, and whether it has ended: a dead task does not mean a dead Spark application.
+"""The work under a lease, and whether it has ended. A Spark application can run longer than its task.
 
-A lease records each application in a form that another process can read. It records the processes of a task on its host
-before anything starts there. It records the cluster's id of a job as soon as there is one.
+A lease records its work in a form that other processes can read. It records the task's processes before they start
+anything, and the cluster's id of a job as soon as there is one.
 """
 
 from __future__ import annotations
@@ -27,21 +27,21 @@ Application = Processes | Job
 
 
 def encode(application: Application) -> str:
-    """Return *application* in the form that a lease records."""
+    """Return *application* as the text that a lease records."""
     return json.dumps({"kind": application.kind, **asdict(cast("Any", application))}, separators=(",", ":"))
 
 
 def decode(text: str) -> Application:
-    """Read what :func:`encode` has written.
+    """Read the text of :func:`encode`.
 
-    :raises CannotTell: another program or a newer version has recorded it.
+    :raises CannotTell: another program or a newer version wrote it.
     """
     try:
         data = validate.load(text)
         kind = validate.text(data.pop("kind"), "kind")
         if kind == Processes.kind:
             return Processes(**data)
-        # Another package's kind is loaded in a thread: its import may fail in any way.
+        # Load another package's kind in a thread, because its import can fail in any way.
         made = table.kind(kind) if kind in table.KINDS else in_time(f"kind of jobs {kind}", lambda: table.kind(kind))
         return made(**data)
     except CannotTell as error:
@@ -53,9 +53,9 @@ def decode(text: str) -> Application:
 
 
 def running(works: Iterable[Work]) -> list[str]:
-    """Return those of *works* that still run.
+    """Return the *works* that still run, as texts.
 
-    :raises CannotTell: it is unknown whether one of them still runs.
+    :raises CannotTell: the state of one of them is unknown.
     """
     found = []
     for work in works:
@@ -71,7 +71,7 @@ def running(works: Iterable[Work]) -> list[str]:
 
 
 def of(work: Work) -> Application:
-    """Return what runs as *work*.
+    """Return the application that *work* records.
 
     :raises CannotTell: the record is empty, or this version cannot read it.
     """

@@ -1,8 +1,7 @@
-"""The one way to ask a cluster something: the answer comes in time, and a missing answer does not harm the process that
-asks.
+"""Asks clusters with a time limit, so that a missing answer does not harm the calling process.
 
 A provider's code can wait for ever, or raise SystemExit. So a separate thread asks each question. An exception in
-another thread, as when Airflow ends a task, is never taken for an answer.
+another thread, as when Airflow ends a task, never counts as an answer.
 """
 
 from __future__ import annotations
@@ -21,13 +20,13 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 ANSWER_S = 10.0
-"""How long a cluster may take for one request, in seconds. It replaces the time-out of the provider's hook."""
+"""The time-out of one request to a cluster, in seconds. It replaces the time-out of the provider's hook."""
 
 ASK_S = 30.0
-"""How long one question may take in all: its imports, its connection, its requests and their repetitions."""
+"""The time limit of one question, in seconds. It includes imports, the connection, and repeated requests."""
 
 MOST_UNANSWERED = 64
-"""How many questions may wait for an answer at once. Each of them is a thread."""
+"""The largest number of questions without an answer. Each of them is a thread."""
 
 
 class _Question:
@@ -53,19 +52,19 @@ class _Question:
 
 _here = threading.local()
 _asked: dict[str, _Question] = {}
-_lock = threading.RLock()  # a signal's handler may ask while its thread is about to
+_lock = threading.RLock()  # reentrant: a signal handler can ask in the same thread
 
 
 def in_time(what: str, ask: Callable[[], T], within_s: float = ASK_S) -> T:
     """Return the result of *ask*.
 
-    :param what: identifies the question. Threads that ask the same at the same time get the same answer.
-    :param within_s: how long it may take, in seconds.
+    :param what: identifies the question. Threads that ask the same question at the same time share its answer.
+    :param within_s: the time limit in seconds.
     :raises CannotTell: it takes longer, or it raises an exception that ends a process.
     :raises Exception: what *ask* raises.
     """
     if getattr(_here, "asks", False):
-        return ask()  # a part of another question, and within its time
+        return ask()  # a part of another question, which has a time limit
     question = _put(what, ask)
     if not question.done.wait(max(0.0, question.began + within_s - time.monotonic())):
         raise CannotTell(f"no answer within {within_s:g} s")
@@ -79,7 +78,7 @@ def in_time(what: str, ask: Callable[[], T], within_s: float = ASK_S) -> T:
 
 def _put(what: str, ask: Callable[[], Any]) -> _Question:
     with _lock:
-        # Not by its thread, which may live a moment longer than its answer: a later question gets a new answer.
+        # Check the answer, not the thread, which can live a moment longer. A later question gets a new answer.
         for each in [key for key, question in _asked.items() if question.done.is_set()]:
             del _asked[each]
         if (question := _asked.get(what)) is not None:
@@ -92,7 +91,7 @@ def _put(what: str, ask: Callable[[], Any]) -> _Question:
 
 
 def _forget() -> None:
-    """A forked process has its parent's questions, but not the threads that ask them."""
+    """Forget the parent's questions in a forked process, because their threads do not exist there."""
     global _lock
     _asked.clear()
     _lock = threading.RLock()

@@ -1,8 +1,8 @@
-"""The hosts that leases record work on, and the declaration that a host is gone.
+"""The hosts with recorded work, and the declaration that a host is gone.
 
-If a host is gone for good, only a user can know that its work has ended. The user declares it once for all work there.
-The declaration is written into the record of each work, so every process that checks a lease finds it. It does not
-concern work that starts later on a host of the same name. It ends with the lease.
+If a host is gone for good, only a user can know that its work has ended. The user declares that once for all work on
+the host. The declaration is written into the record of each work, so every process that checks a lease finds it. It
+ends with the lease. It does not cover later work on a host of the same name.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class HostWork:
 
 
 def recorded(leases: Iterable[Lease]) -> list[HostWork]:
-    """Return all work of *leases* that only its host can check, by host. It excludes jobs on clusters."""
+    """Return the work of *leases* that only its host can check, sorted by host. Jobs on clusters are excluded."""
     found = [
         HostWork(lease, work, processes)
         for lease in leases
@@ -44,7 +44,7 @@ def recorded(leases: Iterable[Lease]) -> list[HostWork]:
 
 
 def on_host(host: str, leases: Iterable[Lease]) -> list[HostWork]:
-    """Return what :func:`recorded` finds on *host*, except work that was declared gone with it.
+    """Return the work of :func:`recorded` on *host*, except work that was already declared gone.
 
     :raises InvalidRequest: this process runs on *host*, or no lease records work there.
     """
@@ -52,7 +52,7 @@ def on_host(host: str, leases: Iterable[Lease]) -> list[HostWork]:
     found = [each for each in every if each.processes.host == host and not each.processes.gone]
     if host == socket.gethostname():
         raise InvalidRequest(
-            f"{host} is this host, so it is not gone. hivelock checks here by itself whether the work runs"
+            f"{host} is this host, so it is not gone. hivelock itself checks whether the work still runs here"
         )
     if not found:
         hosts = sorted({each.processes.host for each in every if not each.processes.gone})
@@ -63,13 +63,13 @@ def on_host(host: str, leases: Iterable[Lease]) -> list[HostWork]:
 
 
 def declare_gone(manager: LockManager, works: Iterable[HostWork], *, reason: str, user: str) -> list[HostWork]:
-    """Declare the hosts of *works* gone, and so the work on them ended. Each declaration is in the audit trail.
+    """Declare the hosts of *works* gone, so that their work counts as ended. The audit trail has each declaration.
 
-    Declare it only if the host is off, or can never reach its network again. Otherwise work that still runs there
+    Do this only if the host is off, or can never reach its network again. Otherwise work that still runs there
     writes at the same time as the next holder.
 
-    :param works: as they were read. Those that have changed since then are left alone.
-    :return: those that are now declared gone; the others have ended or changed.
+    :param works: the work as it was read. Work that has changed since then is skipped.
+    :return: the work that is now declared gone. The other work has ended or changed.
     :raises InvalidRequest: the reason or the user is missing or invalid.
     :raises Unsupported: the store does not record work.
     """
@@ -81,7 +81,7 @@ def declare_gone(manager: LockManager, works: Iterable[HostWork], *, reason: str
 
 
 def declares_gone(entry: ForcedRelease) -> bool:
-    """Whether *entry* of the audit trail declares a host gone. Such an entry frees nothing."""
+    """Whether *entry* of the audit trail declares a host gone. Such an entry frees no lease."""
     return entry.reason.startswith("host ") and " is gone, and with it work " in entry.reason
 
 
@@ -95,5 +95,5 @@ def _processes(work: Work) -> Processes | None:
     try:
         application = applications.of(work)
     except CannotTell:
-        return None  # no record yet, or one of a version that this one cannot read
+        return None  # no record yet, or this version cannot read it
     return application if isinstance(application, Processes) else None

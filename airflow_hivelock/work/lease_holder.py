@@ -1,4 +1,4 @@
-"""A lease in use: renewed while the work under it runs, and released after that."""
+"""Renews a lease while its work runs, and releases it afterwards."""
 
 from __future__ import annotations
 
@@ -24,29 +24,25 @@ if TYPE_CHECKING:
 
 
 STOP_S = 2.0
-"""How long the processes that the task has started may take to end by themselves, in seconds. After that they are
-killed.
-"""
+"""The time that the task's processes have to end by themselves before they are killed, in seconds."""
 
 CHECK_S = 30.0
-"""How often a running task checks at least whether it still holds its lease, in seconds. The store also notifies it of
-changes.
-"""
+"""The longest pause between two checks of a running task's lease, in seconds. The store also notifies it of changes."""
 
 RETRY_S = 5.0
-"""How long after a failure the task tries again, in seconds."""
+"""The pause after a failure, in seconds."""
 
 RELEASE_S = 60.0
-"""For how long the task tries to release the lease while the lock store does not answer, in seconds."""
+"""The time for which the task tries to release its lease if the lock store does not answer, in seconds."""
 
 
 class LeaseHolder:
     """A lease in use. While the work runs, a thread renews the lease and notices its loss.
 
-    :param work: the work under the lease, as it was recorded when it started.
+    :param work: the work under the lease, as it was recorded at its start.
     :param ours: whether this task acquired the lease. Then the task also releases it.
-    :param stop_work: called in that thread when the lease is lost.
-    :param idle_s: how long the task held the lease before the work began, in seconds.
+    :param stop_work: the function that the thread calls if the lease is lost.
+    :param idle_s: the time between the grant and the start of the work, in seconds.
     """
 
     def __init__(
@@ -89,10 +85,9 @@ class LeaseHolder:
         self._end()
 
     def record(self, application: Application) -> None:
-        """Record what the work is now. A job that runs is not stopped if that fails: the thread tries it again.
+        """Record that the work is now *application*. If that fails while a job runs, the thread tries again later.
 
-        :raises HiveLockError: nothing was recorded, and no job runs yet; or the lease is lost, and the work was
-            stopped.
+        :raises HiveLockError: the record failed before a job runs; or the lease is lost, and the work was stopped.
         """
         if application == self._application:
             return
@@ -106,21 +101,20 @@ class LeaseHolder:
             if self.job is None:
                 raise
             self._log.warning(
-                "%s is not recorded yet, so other processes do not know of it. Trying again: %s", self.job, error
+                "%s is not recorded yet, so other processes do not know it. Trying again: %s", self.job, error
             )
             self._unwritten = True
             self._changed.set()
 
     def submits(self) -> None:
-        """Record that the work may continue after its processes have ended."""
+        """Record that the work can continue after its processes have ended."""
         if isinstance(self._application, Processes):
             self.record(replace(self._application, submits=True))
 
     def pause(self, elsewhere: str | None) -> None:
-        """Record that the work has no process here, if that is true.
+        """Record that the work has no process on this host, if that is true.
 
-        :param elsewhere: the work that runs while the task is deferred; ``""`` if it is unknown here; None if there is
-            none.
+        :param elsewhere: the work that runs while the task is deferred. Empty if it is unknown, None if there is none.
         """
         self._end()
         if self._ours:
@@ -137,19 +131,18 @@ class LeaseHolder:
 
     @property
     def job(self) -> Job | None:
-        """The cluster's job that does the work; None if there is none, or if it is unknown."""
+        """The cluster's job that does the work. None if there is none, or if it is unknown."""
         return self._application if isinstance(self._application, Job) else None
 
     @property
     def may_submit(self) -> bool:
-        """Whether the processes here submit work to a cluster, or may do so."""
+        """Whether the processes can submit work to a cluster."""
         return isinstance(self._application, Processes) and self._application.submits
 
     def is_over(self, cancelled: bool = False) -> bool:
-        """End what the task has started on this host, and return whether all work has ended. False also if that is
-        unknown.
+        """End the task's processes on this host. Return whether all work has ended; False also if that is unknown.
 
-        :param cancelled: whether the operator has told the cluster to end the job, or has seen its end.
+        :param cancelled: whether the operator has cancelled the job in its cluster, or has seen the job's end.
         """
         try:
             if isinstance(self._application, Processes):
@@ -163,8 +156,8 @@ class LeaseHolder:
     def release(self) -> None:
         """Release the lease if this task acquired it. Otherwise record that the work has ended.
 
-        The call waits through an outage of the lock store for a while. A failure after that is only logged: the work is
-        done, and a later release tries again.
+        The call waits for a while if the lock store does not answer. A failure after that is only logged, because the work
+        is done, and a later release tries again.
         """
         if self._released:
             return
@@ -216,7 +209,7 @@ class LeaseHolder:
                 if not self._ended:
                     self._lose(error)
                 return
-            except Exception:  # noqa: BLE001 - if the thread died of it, the lease would expire
+            except Exception:  # noqa: BLE001 - otherwise the thread would end, and the lease expire
                 pause_s = min(RETRY_S, every_s)
                 self._log.exception(
                     "Lease %s cannot be renewed or checked. Trying again in %g s", self._lease.id, pause_s
@@ -242,5 +235,5 @@ class LeaseHolder:
         self._log.error("Stopping the work: %s", error)
         try:
             self._stop_work()
-        except Exception:  # noqa: BLE001 - the wrapped operator's, and can raise anything
+        except Exception:  # noqa: BLE001 - the wrapped operator can raise any exception
             self._log.exception("The work could not be stopped, and runs without its lock. Stop it yourself")

@@ -1,4 +1,4 @@
-"""A Kubernetes pod that tasks run in. When the pod has ended, its processes have too, and the cluster can report that."""
+"""A Kubernetes pod that runs tasks. Its cluster can report its end, and then all of its processes have ended."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ POD_UID = "AIRFLOW_HIVELOCK_POD_UID"
 """The environment variable with the pod's uid, from Kubernetes' downward API. It is read before the pod's mounts."""
 
 ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
-"""The folder of a pod's service account: it has the namespace's name and the certificate authority of the cluster."""
+"""The folder of a pod's service account, with the namespace's name and the cluster's certificate authority."""
 
 MOUNTS = Path("/proc/self/mountinfo")
 
@@ -27,12 +27,12 @@ ENDED = ("Succeeded", "Failed")
 
 _UID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _MOUNTED = re.compile(rf"^(?:\S+ ){{3}}\S*/pods/({_UID.pattern})/\S+ /(?:etc/hosts|dev/termination-log) ", re.MULTILINE)
-"""What the kubelet mounts into each container from the pod's own directory. Mounts of other pods can be there too."""
+"""Mounts from the pod's own directory, which the kubelet adds to each container. Mounts of other pods can exist too."""
 
 
 @dataclass(frozen=True)
 class Pod:
-    """A pod, with what distinguishes it from all others. The next pod of a StatefulSet has the same name.
+    """A pod with its uid, because the next pod of a StatefulSet has the same name.
 
     :param name: the host's name. It is also the pod's, except with ``hostNetwork`` or ``spec.hostname``.
     :param cluster: a digest of the cluster's certificate authority. Only this cluster can report on the pod.
@@ -59,7 +59,7 @@ class Pod:
         return f"pod {self.name} of namespace {self.namespace}"
 
     def has_ended(self) -> bool:
-        """Whether the cluster reports that the pod has ended, or does not have it any more.
+        """Whether the cluster reports that the pod has ended, or does not exist.
 
         :raises CannotTell: the cluster does not answer, or refuses this process.
         """
@@ -84,7 +84,7 @@ class Pod:
         return found is None or found.status.phase in ENDED
 
     def _ask(self) -> tuple[bool, Any]:
-        """Return whether the default connection names the pod's cluster, and the pod there."""
+        """Return whether the default connection leads to the pod's cluster, and the pod there or None."""
         from airflow.providers.cncf.kubernetes.hooks.kubernetes import KubernetesHook
 
         api = KubernetesHook().core_v1_client
@@ -93,9 +93,9 @@ class Pod:
         return ours, self._find(api) if ours else None
 
     def _find(self, api: Any) -> Any:
-        """Return the pod of the cluster; None if it is not there.
+        """Return the pod from the cluster; None if it does not exist.
 
-        A missing name is no proof, because the name may be the host's. So this also looks for the uid.
+        A missing name is no proof, because the name can be the host's. So this also looks for the uid.
         """
         from kubernetes.client.exceptions import ApiException
 
@@ -117,7 +117,7 @@ class Pod:
 
 
 def here() -> Pod | None:
-    """Return the pod that this process runs in; None if there is none, or if its uid is unknown."""
+    """Return the pod of this process; None if there is none, or if its uid is unknown."""
     try:
         namespace, authority = (ACCOUNT / "namespace").read_text().strip(), (ACCOUNT / "ca.crt").read_bytes()
         mounted = _MOUNTED.search(MOUNTS.read_text())
@@ -126,10 +126,10 @@ def here() -> Pod | None:
     try:
         uid = os.environ.get(POD_UID) or (mounted[1] if mounted else "")
         return Pod(namespace, socket.gethostname(), uid, digest(authority))
-    except ValueError:  # no uid, or not one of Kubernetes: treated as an ordinary host
+    except ValueError:  # no valid uid: treat it as an ordinary host
         return None
 
 
 def digest(authority: bytes) -> str:
-    """Return what identifies a cluster: the digest of its certificate *authority*, whatever its line breaks."""
+    """Return a cluster's id: the digest of its certificate *authority* without white space."""
     return hashlib.sha256(b"".join(authority.split())).hexdigest()[:32]

@@ -1,4 +1,4 @@
-"""The processes of a task on its host, and everything that they have started there."""
+"""The processes of a task on its host, with all processes that they have started there."""
 
 from __future__ import annotations
 
@@ -24,12 +24,10 @@ if TYPE_CHECKING:
 
 
 MARK = "AIRFLOW_HIVELOCK_WORK"
-"""A variable in the environment of everything that a task starts. It identifies a process even after its parents have
-ended.
-"""
+"""A variable in the environment of each process that a task starts. It remains when the parent process has ended."""
 
 STOP_S = 30.0
-"""How long a killed process may take to disappear, in seconds."""
+"""The longest wait for the end of a killed process, in seconds."""
 
 MOST_DECLARED = 300
 
@@ -38,18 +36,17 @@ _MARK = re.compile("[0-9a-f]{32}")
 
 @dataclass(frozen=True)
 class Processes:
-    """A task's process, and everything that it has started on its host, such as ``spark-submit`` in client mode.
+    """A task's process, and the processes that it has started on its host, such as ``spark-submit`` in client mode.
 
-    The process that asks never counts: what runs in a task's own process ends with its ``execute()``.
+    The calling process never counts, because work in a task's own process ends with its ``execute()``.
 
     :param boot: the kernel's id of this boot, because process ids start again with each boot.
-    :param started: when the task's process started, in the kernel's ticks since boot. A later process can get the same
-        id.
-    :param mark: the text in the environment of everything that the task starts.
-    :param submits: whether the processes submit work elsewhere, for example to a cluster. That work can outlive them.
-    :param pod: the pod that they run in. Every host can ask its cluster about it.
+    :param started: the start of the task's process in the kernel's ticks since boot, because process ids are reused.
+    :param mark: the text in the environment of each process that the task starts.
+    :param submits: whether the processes submit work, for example to a cluster. That work can run longer than they do.
+    :param pod: the pod of the processes. Every host can ask the pod's cluster about it.
     :param queue: the task's queue. A worker of that queue runs on the host.
-    :param gone: who declared the host gone, when and why; ``""`` if it was not declared.
+    :param gone: the declaration that the host is gone: user, time and reason. Empty without one.
     """
 
     kind: ClassVar = "processes"
@@ -85,21 +82,21 @@ class Processes:
             raise ValueError(f"submits={self.submits!r:.80}")
 
     def running(self) -> bool:
-        """Whether at least one of them still runs.
+        """Whether at least one of the processes still runs.
 
-        :raises CannotTell: they are on another host, which may still be up.
+        :raises CannotTell: they are on another host, which can still be up.
         """
         return bool(self._alive())
 
     def living(self) -> dict[int, str]:
-        """Return those that still run: their ids, each with its program.
+        """Return the program names of the processes that still run, by process id.
 
-        :raises CannotTell: they are on another host, which may still be up.
+        :raises CannotTell: they are on another host, which can still be up.
         """
         return {process.pid: _program(process) for process in self._alive()}
 
     def stop(self, patience_s: float = 0.0) -> None:
-        """End them, and wait until they have ended. They have *patience_s* seconds to end by themselves.
+        """Wait *patience_s* seconds for the processes to end, then kill them.
 
         :raises CannotTell: they are on another host, or do not end.
         """
@@ -112,7 +109,7 @@ class Processes:
 
     @property
     def is_here(self) -> bool:
-        """Whether they are on this host. In a pod the uid must match, because a later pod can have the same name."""
+        """Whether the processes are on this host. A pod's uid must match too, because a later pod can have its name."""
         mine = pod.here()
         uid, my_uid = (each.uid if each else "" for each in (self.pod, mine))
         return (self.host, uid) == (socket.gethostname(), my_uid)
@@ -120,7 +117,7 @@ class Processes:
     def declared_gone(self, declaration: str) -> Processes:
         """Return a copy with the declaration that the host is gone.
 
-        :param declaration: who declares it, when and why; only its first characters are kept.
+        :param declaration: user, time and reason. A long text is cut.
         """
         return replace(
             self, gone=declaration if len(declaration) <= MOST_DECLARED else f"{declaration[: MOST_DECLARED - 1]}…"
@@ -139,9 +136,9 @@ class Processes:
         return [process for process in psutil.process_iter() if self._is_mine(process)]
 
     def _end_with_their_host(self) -> None:
-        """Return if they have ended with their host.
+        """Check that the processes have ended with their host.
 
-        :raises CannotTell: the host may still be up.
+        :raises CannotTell: the host can still be up.
         """
         if self.gone:
             return
@@ -169,12 +166,13 @@ class Processes:
 
 
 def started(dag_id: str, run_id: str, task_ids: Collection[str] | None = None) -> list[str]:
-    """Return what those tasks of a run, or all of them, have started on this host and still runs. Airflow's own marks
-    show it.
+    """Return texts for the living processes that tasks of a run have started on this host.
 
-    It finds processes that a task without HiveLockMixin has left behind, such as spark-submit or a shell. No lease
-    records these. It does not find a task's own process, which has the marks only in its memory. It leaves out the
-    caller's processes.
+    Airflow's own environment variables identify them. So this finds processes that no lease records, such as a shell of
+    a task without HiveLockMixin. It does not find a task's own process, which has the variables only in memory. It
+    omits the caller's processes.
+
+    :param task_ids: the tasks to look for. None means all tasks of the run.
     """
     besides = {child.pid for child in psutil.Process().children(recursive=True)} | {os.getpid()}
     return [
@@ -187,7 +185,7 @@ def started(dag_id: str, run_id: str, task_ids: Collection[str] | None = None) -
 
 
 def _program(process: psutil.Process) -> str:
-    """Return the program's name without its arguments, which may contain passwords."""
+    """Return the program's name without its arguments, because these can contain passwords."""
     try:
         return str(process.name())
     except (psutil.NoSuchProcess, psutil.AccessDenied, ProcessLookupError):
@@ -195,7 +193,7 @@ def _program(process: psutil.Process) -> str:
 
 
 def _task_of(process: psutil.Process, dag_id: str, run_id: str) -> str | None:
-    """Return the task of that run that has started *process*; None if there is none, or if the process has ended."""
+    """Return the id of the run's task that started *process*. None if no task of the run did, or if it has ended."""
     try:
         marks = process.environ()
         if (marks.get("AIRFLOW_CTX_DAG_ID"), marks.get("AIRFLOW_CTX_DAG_RUN_ID")) != (dag_id, run_id):

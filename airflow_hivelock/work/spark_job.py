@@ -22,18 +22,16 @@ from airflow_hivelock.work.jobs.job import NOT_FOUND, Job, knows
 from airflow_hivelock.work.jobs.kubernetes import delete_options
 
 _YARN_S = 20.0
-"""How long a ResourceManager may take for an answer."""
+"""The time-out of a request to a ResourceManager, in seconds."""
 
 LINGERS_S = 15.0
-"""How long a driver can continue after an application ends without success, in seconds. The ResourceManager reports
-KILLED at once. The NodeManager gets the order with a heartbeat. Then it sends SIGTERM, and later SIGKILL.
+"""The time that a driver can run after its application ended without success, in seconds. The ResourceManager reports
+KILLED at once. The NodeManager gets the order with a heartbeat, sends SIGTERM, and later SIGKILL.
 """
 
 _OVER = ("FINISHED", "FAILED", "KILLED")
 _DONE = "SUCCEEDED"
-"""The final status of an application if the driver's code has returned. After SIGTERM the status is another one,
-although the driver can continue for a while.
-"""
+"""The final status of an application if the driver's code has returned. After SIGTERM the status is another one."""
 
 
 def _deploy_mode(value: Any, name: str) -> str | None:
@@ -46,8 +44,8 @@ def _deploy_mode(value: Any, name: str) -> str | None:
 class SparkJob(Job):
     """A driver of a standalone master, an application of YARN, or a driver pod.
 
-    :param conn_id: the Spark connection that submitted it.
-    :param job_id: as SparkSubmitOperator records it for its own retries.
+    :param conn_id: the Spark connection that submitted the job.
+    :param job_id: the id that SparkSubmitOperator keeps for its own retries.
     """
 
     kind: ClassVar = "spark"
@@ -55,8 +53,7 @@ class SparkJob(Job):
     over_with_success: ClassVar = True
 
     own: ClassVar = {"connection": "_conn_id"}
-    # An id, driver-20130101000000-0000, application_1357000000000_0001 or namespace:pod-name, becomes part of a command,
-    # or of a URL.
+    # The id is a part of commands and URLs: driver-20130101000000-0000, application_1357000000000_0001, namespace:pod.
     checks: ClassVar = {
         "conn_id": validate.one_line,
         "job_id": re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,512}"),
@@ -145,7 +142,7 @@ def _spark_submit() -> Any:
 
 
 def _yarn_runs(manager_url: str, application_id: str, auth: Any) -> bool:
-    """Whether an application's driver may still run, from the REST service of YARN's ResourceManager.
+    """Whether an application's driver can still run, from the REST service of YARN's ResourceManager.
 
     https://hadoop.apache.org/docs/stable/hadoop-yarn/hadoop-yarn-site/ResourceManagerRest.html
 

@@ -37,18 +37,15 @@ class Verdict:
     unknown: bool = False
 
     def __post_init__(self) -> None:
-        """Make the reason printable. It goes into logs and the audit trail, and contains a run's name that anyone may
-        have written.
-        """
+        """Make the reason printable, because logs and the audit trail show it, and any user can choose a run's name."""
         object.__setattr__(self, "reason", printable(self.reason))
 
 
 def judge(holder: Holder, lease: Lease, installation: str, min_age: timedelta, now: datetime) -> Verdict:
-    """Judge *lease*, which *holder* shows. It is stale if its owner is over or unknown for long enough, and no recorded
-    work runs.
+    """Judge *lease* of *holder*. It is stale if its owner is over or unknown, and none of its recorded work runs.
 
-    :param installation: the id of this Airflow. Leases of other installations are not judged.
-    :param min_age: the least time since the last renewal before a lease is stale.
+    :param installation: the id of this Airflow. A lease of another installation is never stale.
+    :param min_age: the shortest time since the last renewal of a stale lease.
     :param now: the lock store's time.
     """
     owner = Owner.parse(holder.owner)
@@ -74,7 +71,7 @@ def judge(holder: Holder, lease: Lease, installation: str, min_age: timedelta, n
 def judge_driver(lease: Lease) -> Verdict:
     """Judge the lease of a Spark driver by its recorded work.
 
-    :raises CannotTell: it is unknown whether the driver runs.
+    :raises CannotTell: the state of the driver is unknown.
     """
     if alive := running(lease.works):
         return Verdict(False, f"its driver still runs: {', '.join(alive)}")
@@ -87,7 +84,7 @@ def is_for_its_task(owner: Owner, lease: Lease) -> bool:
 
 
 def judge_task(owner: Owner, state: str | None) -> Verdict:
-    """Judge whether the owner's task, in *state* or unknown, is over."""
+    """Judge whether the owner's task is over. A *state* of None means that Airflow does not know the task."""
     task = f"task {owner.work} of run {owner.run_id} of {owner.dag_id}"
     if state is None:
         return Verdict(True, f"{task} is unknown to Airflow", unknown=True)
@@ -95,7 +92,7 @@ def judge_task(owner: Owner, state: str | None) -> Verdict:
 
 
 def judge_owner(owner: Owner, state: str | None, tasks: dict[str, str]) -> Verdict:
-    """Judge whether the owner's run, in *state* or unknown, is over, and each of its *tasks*, by their states."""
+    """Judge whether the owner's run and each of its *tasks* are over, by their states. None is an unknown run."""
     run = f"run {owner.run_id} of {owner.dag_id}"
     if state is None:
         return Verdict(True, f"{run} is unknown to Airflow", unknown=True)
@@ -108,9 +105,9 @@ def judge_owner(owner: Owner, state: str | None, tasks: dict[str, str]) -> Verdi
 
 
 def judge_work(owner: Owner, lease: Lease, verdict: Verdict) -> Verdict:
-    """Return *verdict*, which calls *lease* stale, unless recorded work still runs.
+    """Return *verdict* that *lease* is stale, or a new verdict if its work still runs.
 
-    :raises CannotTell: it is unknown whether work runs.
+    :raises CannotTell: the state of the work is unknown.
     """
     alive = running(lease.works) or started(
         owner.dag_id, owner.run_id, [owner.task_id] if is_for_its_task(owner, lease) else None

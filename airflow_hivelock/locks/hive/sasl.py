@@ -35,7 +35,7 @@ class Negotiator(SASLClient):  # type: ignore[misc]
             return True, self.process(challenge)
 
     def encode(self, plain: bytes) -> tuple[bool, bytes]:
-        """Return *plain* unchanged if only authentication was negotiated. Otherwise wrap it, after 4 bytes of length."""
+        """Return *plain* unchanged if only authentication was negotiated. Otherwise wrap it after 4 bytes of length."""
         with _failing():
             wrapped: bytes = self.wrap(plain)
             return True, wrapped if self.qop == QOP.AUTH else struct.pack(">I", len(wrapped)) + wrapped

@@ -1,8 +1,8 @@
 """Work on Google's Dataproc: jobs of a cluster, and batches without one.
 
-Each question goes to the project and the region that the work was submitted in, even if the connection has changed.
-Dataproc deletes only work that has ended (otherwise jobs.delete and batches.delete answer FAILED_PRECONDITION). So work
-that is not found has ended.
+Each question goes to the project and the region of the submission, even if the connection has changed. Dataproc deletes
+only work that has ended: otherwise jobs.delete and batches.delete answer FAILED_PRECONDITION. So missing work has
+ended.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _BATCH_OVER = {"SUCCEEDED", "FAILED", "CANCELLED"}
 
 @dataclass(frozen=True)
 class DataprocWork(Job):
-    """Work that is asked about through a connection.
+    """The base class of work on Dataproc.
 
     :param impersonation: the service accounts to act as: the operator's ``impersonation_chain``.
     """
@@ -54,7 +54,7 @@ class DataprocWork(Job):
 
     @classmethod
     def by(cls, operator: Any, job_id: str) -> Self:
-        """Return the work with that id, which *operator* submits."""
+        """Return the work of *operator* with that id."""
         chain, project = several(operator.impersonation_chain or ()), operator.project_id or operator.hook.project_id
         return cls(operator.gcp_conn_id, chain, project, operator.region, job_id)
 
@@ -67,9 +67,9 @@ class DataprocWork(Job):
         return hooks.DataprocHook(gcp_conn_id=self.conn_id, impersonation_chain=list(self.impersonation) or None)
 
     def found(self, ask: Callable[..., Any], **which: str) -> Any:
-        """Return what *ask*, a method of a hook, finds; None if the work, and not its project, is not found.
+        """Return the answer of *ask*, a method of a hook. None if the work does not exist, although its project does.
 
-        Google's own clients would try again for a quarter of an hour.
+        The call does not retry, because Google's own clients would retry for a quarter of an hour.
         """
         try:
             return ask(**which, project_id=self.project, region=self.region, retry=None, timeout=ANSWER_S)
@@ -105,8 +105,8 @@ class DataprocJob(DataprocWork):
 class DataprocBatch(DataprocWork):
     """The batch that DataprocCreateBatchOperator has created.
 
-    :param uuid: distinguishes it from a later batch of the same name. It is empty if the operator has attached itself
-        to an existing batch.
+    :param uuid: the batch's uuid, because a later batch can have the same name. Empty if the operator has attached
+        itself to an existing batch.
     """
 
     kind: ClassVar = "dataproc-batch"

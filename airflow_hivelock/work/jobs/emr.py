@@ -1,8 +1,8 @@
-"""Work on Amazon EMR: steps on a cluster, a cluster with steps of its own, job runs on EMR Serverless and on EKS.
+"""Work on Amazon EMR: steps on a cluster, a cluster with its steps, job runs on EMR Serverless and on EKS.
 
-States are those of the APIs of AWS. The provider counts CANCELLING and CANCEL_PENDING as ends. Here they are not,
-because the work still runs meanwhile. Work that is not found does not count as ended either: the connection may now
-name another account.
+The states are those of AWS's APIs. The provider counts CANCELLING and CANCEL_PENDING as ends. Here they are not,
+because the work still runs. Missing work does not count as ended either, because the connection can now lead to
+another account.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ _CLUSTER_GONE = {"TERMINATED", "TERMINATED_WITH_ERRORS"}
 
 @dataclass(frozen=True)
 class AwsJob(Job):
-    """Work in a region, which is asked about through a connection.
+    """The base class of work on AWS.
 
-    :param conn_id: the connection; empty for boto3's own search for credentials.
-    :param region: the region that it was submitted in, even if the connection has changed.
+    :param conn_id: the connection. If it is empty, boto3 searches for credentials itself.
+    :param region: the region of the submission, even if the connection has changed.
     """
 
     package: ClassVar = "apache-airflow-providers-amazon"
@@ -52,7 +52,7 @@ class AwsJob(Job):
 def client_of(hook: Any) -> Any:
     """Return the client of Airflow's *hook* for AWS, with short time-outs.
 
-    The hook itself does not get these limits: they would replace those of the connection, with its proxies.
+    The hook itself does not get these limits, because they would replace the connection's own, with its proxies.
     """
     config = import_module("botocore.config").Config
     limits = config(connect_timeout=ANSWER_S / 2, read_timeout=ANSWER_S, retries={"total_max_attempts": 2})
@@ -72,9 +72,9 @@ class EmrSteps(AwsJob):
     The operator sets no attribute. With ``wait_for_completion`` it returns the steps' ids only after their end. So this
     class reads the answer of AWS when it arrives.
 
-    A step that was cancelled while it ran may have left an application on YARN: AWS does not end such "asynchronous
+    If a running step is cancelled, its application on YARN can continue: AWS does not end such "asynchronous
     processes". The application's end is certain only with ``--deploy-mode client``, or if the cluster is gone. So a
-    later try cancels only such steps, and steps that have not begun. It never starts while another step runs.
+    later try cancels only such steps and steps that have not begun. It does not start while another step runs.
     """
 
     kind: ClassVar = "emr-steps"
@@ -141,7 +141,7 @@ def _state(thing: dict[str, Any]) -> str:
 
 
 def _was_cut_short(step: dict[str, Any]) -> bool:
-    """Whether *step* was ended by a user while it ran."""
+    """Whether a user ended *step* while it ran."""
     return _state(step) in ("CANCELLED", "INTERRUPTED") and "StartDateTime" in step["Status"].get("Timeline", {})
 
 
@@ -155,12 +155,12 @@ def _is_in_client_mode(step: dict[str, Any]) -> bool:
 
 @dataclass(frozen=True)
 class AwsRun(AwsJob):
-    """A run that one request asks about, and another one ends. Each subclass is a row of a table.
+    """A run with one request for its state and one to end it. Each subclass is a row of a table.
 
-    :cvar ids: for each id: the argument of both requests, the field, and the operator's attribute.
-    :cvar asks: the request that asks, and the position of the state in its answer.
+    :cvar ids: for each id, the argument of both requests, the field, and the operator's attribute.
+    :cvar asks: the request for the state, and the keys of the state in its answer.
     :cvar over: the states of a run that has ended.
-    :cvar ends_by: the request that ends it.
+    :cvar ends_by: the request that ends the run.
     """
 
     ids: ClassVar[Collection[tuple[str, str, str]]]
@@ -171,7 +171,7 @@ class AwsRun(AwsJob):
     @classmethod
     def of(cls, operator: Any) -> Self | None:
         (submitted,) = cls.operators.values()
-        if not getattr(operator, submitted, None):  # EmrCreateJobFlowOperator lacks it before
+        if not getattr(operator, submitted, None):  # EmrCreateJobFlowOperator lacks the attribute before
             return None
         ids = (getattr(operator, attribute) for _, _, attribute in cls.ids)
         return cls(operator.aws_conn_id or "", operator.hook.conn_region_name, *ids)
@@ -191,9 +191,7 @@ class AwsRun(AwsJob):
 
 @dataclass(frozen=True)
 class EmrJobFlow(AwsRun):
-    """The cluster that EmrCreateJobFlowOperator has created. Its work lasts until it waits for more steps or is
-    terminated.
-    """
+    """The cluster that EmrCreateJobFlowOperator has created. Its work is over when it waits for steps or terminates."""
 
     kind: ClassVar = "emr-job-flow"
     operators: ClassVar = {f"{_OPERATORS}.EmrCreateJobFlowOperator": "_job_flow_id"}

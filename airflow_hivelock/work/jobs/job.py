@@ -1,6 +1,4 @@
-"""What every kind of job has: it can be asked about and ended through a connection, from every host that sees its
-lease.
-"""
+"""The base class of all kinds of jobs. Every host that sees a lease can ask about its jobs, and end them."""
 
 from __future__ import annotations
 
@@ -21,46 +19,46 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 
     Check = re.Pattern[str] | Callable[[Any, str], Any]
-    """What a field may contain: a pattern for the whole text, or a function that returns the value to keep."""
+    """The check of a field: a pattern for the whole text, or a function that returns the value to store."""
 
 STOP_S = 120.0
-"""How long a cluster may take to end a job after the request, in seconds."""
+"""The longest wait for a job's end after its cancellation, in seconds."""
 
 POLL_S = 0.5
 MOST_POLL_S = 5.0
-"""The pause before a cluster is asked again, in seconds. It grows from the first value to the second."""
+"""The shortest and the longest pause between two questions to a cluster, in seconds. The pause grows."""
 
 
 CANCEL_S = 90.0
-"""How long the request to end a job may take, in seconds. ``spark-submit --kill`` starts a JVM for that."""
+"""The time limit of a cancellation, in seconds. ``spark-submit --kill`` starts a JVM for it."""
 
 _ASKS = {"running": ASK_S, "reconnects": ASK_S, "cancel": CANCEL_S}
-"""The methods that ask a cluster, and how long each may take, in seconds."""
+"""The methods that ask a cluster, each with its time limit in seconds."""
 
 NOT_FOUND = 404
 
 
 class NotFound(CannotTell):
-    """The cluster answers that it has no such job: it has forgotten it, or another cluster has it."""
+    """The cluster does not know the job. It has forgotten the job, or the job belongs to another cluster."""
 
 
 class Job(ABC):
-    """A job that a cluster runs, in a form that another process can read; a frozen dataclass.
+    """A job on a cluster. Each kind is a frozen dataclass whose fields another process can read from the store.
 
-    Its fields come from a store, so each one is checked. No field is secret. Its module imports a provider only to ask.
+    Each field is checked, because it comes from a store. No field is secret. A provider is imported only to ask.
 
-    ``running``, ``cancel`` and ``reconnects`` of each kind run in a separate thread, for a limited time. Every error of
-    theirs becomes CannotTell.
+    ``running``, ``cancel`` and ``reconnects`` of each kind run in a separate thread with a time limit. All of their errors
+    become CannotTell.
     """
 
     kind: ClassVar[str]
     """The kind's name in the entry point group ``airflow_hivelock.jobs``, and on leases."""
 
     operators: ClassVar[Mapping[str, str]] = {}
-    """By the path of an operator's class: the attribute that it, or a subclass, sets when it has submitted the job."""
+    """By the path of an operator's class, the attribute that the operator sets after it has submitted the job."""
 
     package: ClassVar[str] = ""
-    """The distribution that is needed to ask the cluster."""
+    """The distribution with the provider that asks the cluster."""
 
     conn_types: ClassVar[Collection[str]] = ()
     """The types of connections that its hook accepts. A record that names a connection of another type is refused.
@@ -68,19 +66,19 @@ class Job(ABC):
     """
 
     checks: ClassVar[Mapping[str, Check]] = {}
-    """By field: what a record may contain there. Other values raise ValueError or TypeError."""
+    """By field, the check of its value. Invalid values raise ValueError or TypeError."""
 
     own: ClassVar[Mapping[str, str]] = {}
-    """By the names that the operator of a task in this process uses (:mod:`trust`): its attribute for each."""
+    """By kind of name (:mod:`trust`), the attribute of an operator that has the name."""
 
     shown: ClassVar[str] = ""
-    """The text for users; ``{name}`` is the field of that name. Empty: the dataclass's own form."""
+    """The text for users. ``{name}`` is the field of that name. If empty, users see the dataclass's repr."""
 
     over_with_success: ClassVar[bool] = False
-    """Whether the job has always ended when its operator's ``execute`` has returned."""
+    """Whether a return of the operator's ``execute`` means that the job has ended."""
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
-        """Make each kind ask in the same way, also kinds of other packages."""
+        """Wrap the methods of each kind that ask a cluster, also in kinds of other packages."""
         super().__init_subclass__(**kwargs)
         for name, within_s in _ASKS.items():
             if name in vars(cls):
@@ -100,16 +98,16 @@ class Job(ABC):
     @classmethod
     @abstractmethod
     def of(cls, operator: Any) -> Self | None:
-        """Return what *operator* has submitted; None before that.
+        """Return the job that *operator* has submitted; None before the submission.
 
-        A submission without an answer counts if the job's name is known. This is called once more when ``execute()`` ends.
+        A submission without an answer counts if the job's name is known. This is also called when ``execute()`` ends.
         """
 
     @classmethod
     def watch(cls, operator: Any, record: Callable[[Job], None]) -> None:
-        """Make *operator* call *record* with what it submits. For operators that set no attribute, or set it late.
+        """Make *operator* call *record* with each job that it submits, if it sets no attribute, or sets it late.
 
-        It is called before the operator works.
+        This is called before ``execute()``.
         """
         return  # most operators need nothing
 
@@ -122,17 +120,17 @@ class Job(ABC):
 
     @abstractmethod
     def cancel(self) -> None:
-        """Tell the cluster to end the job.
+        """Ask the cluster to end the job.
 
         :raises CannotTell: the cluster did not accept the request.
         """
 
     def reconnects(self, operator: Any, context: Any) -> bool:
-        """Whether ``execute()`` of *operator*, a later try, continues this job while it runs, and submits no other."""
+        """Whether ``execute()`` of *operator*, a later try, continues this running job instead of submitting another."""
         return False
 
     def stop(self) -> None:
-        """Make the cluster end the job, and wait until it has ended.
+        """Cancel the job, and wait for its end.
 
         :raises CannotTell: the cluster does not answer, or the job does not end.
         """
@@ -160,13 +158,13 @@ class Job(ABC):
 
     @classmethod
     def names_of(cls, operator: Any) -> Iterable[tuple[str, ...]]:
-        """Return what *operator*, of a task in this process, names. A record may then name it here (:mod:`trust`)."""
+        """Return the names that *operator*, in this process, uses. A record may then use them too (:mod:`trust`)."""
         for what, attribute in cls.own.items():
             if value := getattr(operator, attribute, None):
                 yield (what, *several(value))
 
     def check(self) -> None:
-        """Check that a record may name what it names. It is called before each question.
+        """Check that a record may contain the names in this job. This is called before each question.
 
         :raises CannotTell: it may not.
         """
@@ -174,7 +172,7 @@ class Job(ABC):
             self.extra()
 
     def extra(self) -> dict[str, Any]:
-        """The extra of its connection.
+        """The extra of the job's connection.
 
         :raises CannotTell: the connection is not one of ``conn_types``.
         """
@@ -182,9 +180,9 @@ class Job(ABC):
 
 
 def checked(check: Check, value: Any, name: str) -> Any:
-    """Return *value* of the field *name*, in the form that *check* keeps.
+    """Return the checked *value* of the field *name*.
 
-    :raises ValueError: *check* refuses it; TypeError for a value of another type.
+    :raises ValueError: *check* refuses the value. TypeError for a value of another type.
     """
     if not isinstance(check, re.Pattern):
         return check(value, name)
@@ -194,30 +192,30 @@ def checked(check: Check, value: Any, name: str) -> Any:
 
 
 def filled(value: Any, name: str) -> str:
-    """Return *value*, one line of text that is not empty."""
+    """Return *value* if it is one line of text and not empty."""
     if not validate.one_line(value, name):
         raise ValueError(f"{name} is empty")
     return str(value)
 
 
 def lines(value: Any, name: str) -> tuple[str, ...]:
-    """Return *value*, a list of lines of text, as a tuple."""
+    """Return *value* as a tuple if it is a list of lines of text."""
     if not isinstance(value, list | tuple):
         raise TypeError(f"{name}={value!r:.80}")
     return tuple(validate.one_line(each, name) for each in value)
 
 
 def several(value: Any) -> tuple[Any, ...]:
-    """Return the items of a list. A text or another single value is the only item."""
+    """Return the items of a list as a tuple. A text or another single value becomes the only item."""
     return tuple(value) if isinstance(value, Sequence) and not isinstance(value, str) else (value,)
 
 
 def _asking(method: Callable[..., Any], within_s: float) -> Callable[..., Any]:
-    """Wrap *method* of a job: it answers in time, and each of its errors becomes CannotTell."""
+    """Wrap *method* of a job with a time limit. All of its errors become CannotTell."""
 
     @wraps(method)
     def asked(self: Job, *args: Any) -> Any:
-        if args:  # only a later try asks this, with its operator
+        if args:  # reconnects has the operator of a later try
             trust.learn(self.names_of(args[0]))
 
         def ask() -> Any:
@@ -242,7 +240,7 @@ def _asking(method: Callable[..., Any], within_s: float) -> Callable[..., Any]:
 
 
 def knows(operator: Any, context: Any, job_id: int | str) -> bool:
-    """Whether *operator*, a ResumableJobMixin of a later try, finds that job in Airflow's store and continues it."""
+    """Whether *operator*, a later try's ResumableJobMixin, continues that job. Complete Airflow's store if needed."""
     store = context.get("task_state_store") if getattr(operator, "durable", False) else None
     if store is None:
         return False
@@ -257,12 +255,12 @@ def _conn_id(job: Job) -> str:
 
 
 def paths(cls: type) -> dict[str, type]:
-    """The paths of *cls* and its base classes; *cls* first."""
+    """By path, *cls* and its base classes, *cls* first."""
     return {f"{base.__module__}.{base.__qualname__}": base for base in cls.__mro__}
 
 
 def lost_answer(error: BaseException) -> bool:
-    """Whether *error* came after a request was sent. Then the request may have been executed."""
+    """Whether *error* came after a request was sent, so that the request can have been executed."""
     found = list(chain(error))
     if any(isinstance(each, ConnectionRefusedError) or "Connect" in type(each).__name__ for each in found):
         return any(isinstance(each, ConnectionResetError) for each in found)

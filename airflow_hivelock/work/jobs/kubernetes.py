@@ -1,7 +1,7 @@
 """Work on Kubernetes: a pod, a Job of pods, and a SparkApplication of the Spark operator.
 
-Name and uid identify each object, because a later object can have the same name. An object is gone if its API server
-does not know it. Only the cluster that created it can report that, because another cluster does not know it either.
+Name and uid identify each object, because a later object can have the same name. An object is gone if the API server of
+its own cluster does not know it. The answer of another cluster does not count.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ log = logging.getLogger(__name__)
 _OPERATORS = "airflow.providers.cncf.kubernetes.operators"
 _HOOKS = "airflow.providers.cncf.kubernetes.hooks.kubernetes"
 _ASKS_BY = ("conn_id", "in_cluster", "cluster_context", "config_file")
-"""The arguments of Airflow's hook, which are also its attributes and the fields of a record."""
+"""The arguments of Airflow's hook. The hook's attributes and a record's fields have the same names."""
 _SIDECARS = {"airflow-xcom-sidecar", "istio-proxy"}
-"""Containers that continue after the work until the task ends them. The task may be dead."""
+"""Containers that run until the task ends them, even if the work has ended. The task can be dead."""
 _APPLICATION_OVER = {"COMPLETED", "FAILED"}
-"""The states of an end. In other states the Spark operator may still submit the application, also for another try."""
+"""The final states. In other states the Spark operator can still submit the application, also for another try."""
 _DRIVER = "-driver"
 
 _GROUP, _VERSION, _PLURAL = "sparkoperator.k8s.io", re.compile(r"v\d+(?:(?:alpha|beta)\d+)?"), "sparkapplications"
@@ -57,13 +57,13 @@ def _truth_or_none(value: Any, name: str) -> bool | None:
 
 @dataclass(frozen=True)
 class KubernetesWork(Job):
-    """Work that is asked about through a connection, in the way of its operator.
+    """The base class of work on Kubernetes. Questions use the operator's way to reach its cluster.
 
     :cvar what: the name of the kind in Kubernetes.
-    :cvar get: the method of Airflow's hook that finds it.
-    :param in_cluster: as the operator's; so are ``cluster_context`` and ``config_file``.
-    :param cluster: identifies the cluster: a digest of its certificate authority, or else its address.
-    :param uid: empty if it is unknown.
+    :cvar get: the method of Airflow's hook that finds the object.
+    :param in_cluster: the operator's argument, as are ``cluster_context`` and ``config_file``.
+    :param cluster: the cluster's id: a digest of its certificate authority, or else its address.
+    :param uid: the object's uid; empty if it is unknown.
     """
 
     package: ClassVar = "apache-airflow-providers-cncf-kubernetes"
@@ -94,9 +94,7 @@ class KubernetesWork(Job):
 
     @classmethod
     def where(cls, operator: Any) -> dict[str, Any] | None:
-        """Return the fields that show how *operator* reaches its cluster; None for other hooks, such as GKE's, which need
-        more.
-        """
+        """Return the fields for the cluster of *operator*. None for other hooks, such as GKE's, which need more."""
         hook = operator.hook
         if next(iter(paths(type(hook)))) != f"{_HOOKS}.KubernetesHook":
             return None
@@ -109,7 +107,7 @@ class KubernetesWork(Job):
         if found is None or (where := cls.where(operator)) is None:
             return None
         name, namespace, uid = found.metadata.name, found.metadata.namespace, found.metadata.uid
-        if not uid:  # the operator keeps its request, not the answer
+        if not uid:  # the operator keeps only its request, not the answer
             uid = _uid(f"{cls.what} {name}", lambda: getattr(operator.hook, cls.get)(name, namespace).metadata.uid)
         return cls(**where, namespace=namespace, name=name, uid=uid)
 
@@ -123,9 +121,9 @@ class KubernetesWork(Job):
         return hook
 
     def found(self, hook: Any, ask: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        """Return what *ask*, a method of *hook* or of its clients, finds; None if it is gone.
+        """Return the answer of *ask*, a method of *hook* or of its clients. None if the object is gone.
 
-        :raises CannotTell: *hook* asks another cluster than the one that created the object.
+        :raises CannotTell: *hook* asks another cluster than the object's.
         """
         try:
             return ask(*args, **kwargs)
@@ -147,32 +145,32 @@ class KubernetesWork(Job):
         return any(not _has_ended(pod) for pod in self._pods(hook))
 
     def _find(self, hook: Any) -> Any:
-        """Return what *hook* finds; None if it is gone, or if a later object has its name."""
+        """Return the object; None if it is gone, or if a later object has its name."""
         found = self.found(hook, getattr(hook, self.get), self.name, self.namespace)
         return found if found is not None and self.uid in ("", found.metadata.uid) else None
 
     def _is_over(self, found: Any) -> bool:
-        """Whether the found object has ended, apart from its pods."""
+        """Whether the object *found* has ended. Its pods do not count."""
         return _has_ended(found)
 
     def _pods(self, hook: Any) -> Iterable[Any]:
-        """The pods that may outlive it."""
+        """The pods that can run longer than the object."""
         return ()
 
     def __str__(self) -> str:
         return f"{self.what} {self.name} in namespace {self.namespace}"
 
     def _delete(self, hook: Any, delete: Callable[..., Any], propagation: str | None = None, **api: str) -> None:
-        """Make *delete* end this object, and no other object of its name."""
+        """Delete this object with *delete*, but no other object of its name."""
         options = delete_options(self.uid)
         options.propagation_policy = propagation
         self.found(hook, delete, name=self.name, namespace=self.namespace, body=options, **api)
 
     def _check_is_airflows(self, pod: Any) -> None:
-        """Check that an operator of Airflow has made the object.
+        """Check that an operator of Airflow has created the object.
 
         :param pod: the pod to delete, or the template of the pods; None if there is none.
-        :raises CannotTell: Airflow has not made it.
+        :raises CannotTell: Airflow has not created it.
         """
         name, value = _OF_AIRFLOW
         if pod is not None and (pod.metadata.labels or {}).get(name) != value:
@@ -182,7 +180,7 @@ class KubernetesWork(Job):
 
 
 def delete_options(uid: str) -> Any:
-    """The options that delete an object only if it has that *uid*, if the uid is known."""
+    """The options to delete an object only if it has that *uid*. An empty uid allows any."""
     client = import_module("kubernetes.client")
     return client.V1DeleteOptions(preconditions=client.V1Preconditions(uid=uid) if uid else None)
 
@@ -207,7 +205,7 @@ class KubernetesPod(KubernetesWork):
 
 @dataclass(frozen=True)
 class KubernetesJob(KubernetesWork):
-    """The Job of a KubernetesJobOperator, and its pods, which may outlive it."""
+    """The Job of a KubernetesJobOperator, and its pods, which can run longer than the Job."""
 
     kind: ClassVar = "kubernetes-job"
     operators: ClassVar = {f"{_OPERATORS}.job.KubernetesJobOperator": "job"}
@@ -232,10 +230,10 @@ class KubernetesJob(KubernetesWork):
 
 @dataclass(frozen=True)
 class SparkApplication(KubernetesWork):
-    """The SparkApplication of a SparkKubernetesOperator, and its driver, which may outlive it.
+    """The SparkApplication of a SparkKubernetesOperator, and its driver, which can run longer than the application.
 
-    The operator sets its pod only when the driver runs. That may be many minutes after it created the application. So
-    this class reads the answer to the creation when it arrives.
+    The operator sets its pod only when the driver runs, which can be many minutes after the creation. So this class
+    reads the answer to the creation when it arrives.
     """
 
     kind: ClassVar = "spark-application"
@@ -249,7 +247,7 @@ class SparkApplication(KubernetesWork):
 
     @classmethod
     def watch(cls, operator: Any, record: Callable[[Job], None]) -> None:
-        where = cls.where(operator)  # it also configures the client of custom objects
+        where = cls.where(operator)  # this call also configures the client of custom objects
         if where is None:
             return
         api = operator.custom_obj_api
@@ -304,13 +302,13 @@ class SparkApplication(KubernetesWork):
         return {"group": self.group, "version": self.version, "plural": self.plural}
 
     def _driver(self, hook: Any) -> Any:
-        """Return the driver's pod, which has the name that the operator expects; None if there is none."""
+        """Return the driver's pod; None if there is none. The Spark operator derives its name from the application's."""
         pod = self.found(hook, hook.get_pod, f"{self.name}{_DRIVER}", self.namespace)
         return pod if pod is not None and (not self.uid or self.uid in (_owners(pod) or {self.uid})) else None
 
 
 def limit(client: Any) -> None:
-    """Limit the time of each request of *client*, Kubernetes' own. By default a request waits for ever."""
+    """Set time-outs for all requests of *client*. Kubernetes' own client waits for ever."""
     call, until = client.call_api, time.monotonic() + ASK_S
 
     def bounded(*args: Any, **kwargs: Any) -> Any:
@@ -323,7 +321,7 @@ def limit(client: Any) -> None:
 
 
 def _uid(what: str, ask: Callable[[], str | None]) -> str:
-    """Return the uid of the object that an operator has just created; ``""`` if the cluster does not report it."""
+    """Return the uid of the object that an operator has just created. Empty if the cluster does not report it."""
     try:
         if uid := in_time(f"uid of {what} {ask!r}", ask):
             return uid
@@ -339,10 +337,9 @@ def _uid(what: str, ask: Callable[[], str | None]) -> str:
 
 
 def _has_ended(pod: Any) -> bool:
-    """Whether the work of *pod* has ended: no container starts again, and the remaining containers only wait for the
-    task.
+    """Whether the work of *pod* has ended: no container starts again, and running containers only wait for the task.
 
-    :raises CannotTell: its node does not answer.
+    :raises CannotTell: the pod's node does not answer.
     """
     if pod.status.phase == "Unknown":
         raise CannotTell(
@@ -356,7 +353,7 @@ def _has_ended(pod: Any) -> bool:
 
 
 def _is_taken_up(pod: Any, operator: Any) -> bool:
-    """Whether a later try of *operator* continues *pod*. It leaves a pod alone that it has already checked."""
+    """Whether a later try of *operator* continues *pod*. It ignores a pod that it has already checked."""
     if pod is None or (pod.metadata.labels or {}).get(operator.POD_CHECKED_KEY) == "True":
         return False
     return not _has_ended(pod)
@@ -367,8 +364,8 @@ def _owners(pod: Any) -> set[str]:
 
 
 def _cluster(hook: Any) -> str:
-    """Identify the cluster that *hook* asks: a digest of its certificate authority, or else its address."""
+    """Return the id of the cluster of *hook*: a digest of its certificate authority, or else its address."""
     configuration = hook.api_client.configuration
-    with suppress(OSError, TypeError):  # there is no certificate authority, or its file is gone
+    with suppress(OSError, TypeError):  # no certificate authority, or its file is gone
         return digest(Path(configuration.ssl_ca_cert).read_bytes())
     return str(configuration.host)

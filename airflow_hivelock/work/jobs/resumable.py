@@ -26,36 +26,36 @@ if TYPE_CHECKING:
 _JOB_ID = re.compile(r"[^\s/?#%]{1,300}")
 
 _SECRET = re.compile(r"passw|secret|token|credential|auth|private|api_?key|cookie|header", re.IGNORECASE)
-"""Names of arguments with secret values, which no lease may record."""
+"""Names of arguments with secret values. No lease records them."""
 
 _LOOKS_LIKE = {
     "region_name": trust.REGION,
     "livy_endpoint_prefix": re.compile(r"(?!.*\.\.)[\w./~-]{0,200}"),
 }
-"""What arguments look like that become parts of a host's name, or of a path."""
+"""By argument that becomes a part of a host's name or a path, its allowed values."""
 
 _HARMLESS = re.compile(r"\w*conn_id|deferrable|durable|wait\w*|poll\w*")
-"""Arguments of an operator that nothing more is known of, which a record may decide: whom it asks, and how it waits."""
+"""Arguments that a record may set for an unknown operator: connections, and ways to wait."""
 
 _SPARK = "airflow.providers.apache.spark.operators.spark_submit.SparkSubmitOperator"
 
 _FORGOTTEN = ("NOT_FOUND", "UNKNOWN")
-"""The states of a job that its cluster does not know: it ended long ago, or another cluster has it."""
+"""The states of a job that its cluster does not know. It ended long ago, or belongs to another cluster."""
 
 
 @dataclass(frozen=True)
 class Asking:
-    """What is needed to ask about the jobs of one class of operators.
+    """The way to ask about the jobs of one class of operators.
 
-    :param attribute: the attribute that an operator sets when it has submitted, and that its ``on_kill()`` uses.
+    :param attribute: the attribute that an operator sets after it has submitted, and that its ``on_kill()`` uses.
     :param package: the distribution that contains the operator.
-    :param arguments: the arguments that the asking operator takes over.
-    :param types: the types of connections that it asks through.
-    :param constants: further arguments of the operator that asks and cancels.
-    :param own_only: arguments that a record decides only if this process's own operator has the same value. Otherwise
+    :param arguments: the recorded arguments that the asking operator gets.
+    :param types: the allowed types of its connection.
+    :param constants: other arguments of the operator that asks and cancels.
+    :param own_only: arguments that a record may set only if an operator in this process has the same value. Otherwise
         the connection decides.
-    :param limit: limits how long the asking operator waits for an answer.
-    :param submits_anew: whether ``execute()`` submits without a look for an earlier try's job.
+    :param limit: a function that limits the time-outs of the asking operator.
+    :param submits_anew: whether ``execute()`` submits a job without a search for an earlier try's job.
     """
 
     attribute: str
@@ -134,11 +134,10 @@ class ResumableJob(Job):
     """A job of an operator that is a ResumableJobMixin.
 
     :param operator: the path of the operator's class.
-    :param job_id: as the operator keeps it for its own retries.
-    :param arguments: the arguments of such an operator that are needed to ask; none is secret.
-    :param attribute: the attribute that the operator sets to the id, and that its ``on_kill()`` uses; ``""`` if
-        unknown.
-    :param unrecorded: an argument that is also needed, but cannot be recorded; ``""`` for none.
+    :param job_id: the id that the operator keeps for its own retries.
+    :param arguments: the operator's arguments that are needed to ask. None of them is secret.
+    :param attribute: the operator's attribute with the id, which its ``on_kill()`` uses. Empty if unknown.
+    :param unrecorded: a needed argument that cannot be recorded. Empty if there is none.
     """
 
     kind: ClassVar = "resumable"
@@ -175,12 +174,13 @@ class ResumableJob(Job):
 
     @classmethod
     def submitted(cls, operator: Any, job_id: Any, before: Mapping[str, Any]) -> Job:
-        """Return what ``submit_job()`` has returned of an operator that is only known to be resumable.
+        """Return the job that ``submit_job()`` of *operator*, any ResumableJobMixin, has submitted.
 
-        :param before: the operator's attributes before that.
+        :param job_id: the result of ``submit_job()``.
+        :param before: the operator's attributes before the call.
         """
         if _SPARK in paths(type(operator)):
-            from airflow_hivelock.work.spark_job import SparkJob  # an attribute can lead back to the operator
+            from airflow_hivelock.work.spark_job import SparkJob  # it imports requests
 
             return SparkJob.submitted_by(operator, job_id)
         trust.learn(cls.names_of(operator))
@@ -222,7 +222,7 @@ class ResumableJob(Job):
         return f"job {self.job_id} of {self.operator.rpartition('.')[2]}"
 
     def _operator(self) -> Any:
-        """Return an operator of that class, which has submitted this job and no other."""
+        """Return a new operator of that class, with this job as its submitted job."""
         if self.unrecorded:
             raise CannotTell(
                 f"only its own task can check {self}, because its argument {self.unrecorded!r} is not recorded"
@@ -237,10 +237,10 @@ class ResumableJob(Job):
         return operator
 
     def _allowed(self) -> dict[str, Any]:
-        """Return those of its arguments that a record may decide.
+        """Return the arguments, after a check that a record may set them.
 
-        :raises CannotTell: it has others; or its operator belongs to no installed provider, and to no task in this
-            process.
+        :raises CannotTell: a record may not set one of them; or the operator belongs to no installed provider, and to no
+            task in this process.
         """
         asking, types = ASKING.get(self.operator), trust.provider_types(self.operator.rpartition(".")[0])
         if asking is None and types is None and self.operator not in _own_classes:
@@ -278,16 +278,16 @@ class ResumableJob(Job):
 
 
 _own_classes: dict[str, type] = {}
-"""The classes of this process's own operators: they are loaded, and need not be imported."""
+"""By path, the classes of this process's own operators. They are already loaded."""
 
 
 def _value(operator: Any, name: str, default: Any = None) -> Any:
-    """Return the argument *name* of *operator*, rendered."""
+    """Return the rendered argument *name* of *operator*."""
     return getattr(operator, name, getattr(operator, f"_{name}", default))
 
 
 def _given(operator: Any, made_by: type) -> tuple[dict[str, Any], str]:
-    """Return the rendered arguments of *operator* for its class *made_by*, and one that cannot be recorded."""
+    """Return the rendered arguments of *operator* for *made_by*, and "". If one is unrecordable, return none, and it."""
     found: dict[str, Any] = {}
     for name in sorted(_parameters_of(made_by) & operator._BaseOperator__init_kwargs.keys()):
         value = _value(operator, name, operator._BaseOperator__init_kwargs[name])
@@ -302,9 +302,7 @@ def _parameters_of(made_by: type) -> set[str]:
 
 
 def _parameters(base: type) -> list[str]:
-    """Return the arguments that *base* itself takes. It has none for Airflow's own bases, because no question needs
-    them.
-    """
+    """Return the arguments of *base* itself. Those of Airflow's own bases are omitted: no question needs them."""
     init = vars(base).get("__init__")
     if init is None or base.__module__.startswith(("airflow.sdk.", "airflow_hivelock.")):
         return []

@@ -1,6 +1,6 @@
-"""Which kinds of jobs there are, and which operators have which kind of work.
+"""The kinds of jobs, and the operators that submit each kind.
 
-The names of classes identify operators, so that no provider is imported for it.
+The names of classes identify operators, so that no provider is imported.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from airflow_hivelock.work.jobs.job import Job
 
 GROUP = "airflow_hivelock.jobs"
-"""The group of entry points that adds kinds of jobs: the name is the kind, and the object is its class."""
+"""The group of entry points for other kinds of jobs. The name is the kind, and the object is its class."""
 
 KINDS = {
     "spark": "airflow_hivelock.work.spark_job:SparkJob",
@@ -54,7 +54,7 @@ ENDS_WITH_PROCESS = frozenset(
         "airflow.providers.common.sql.operators.sql.BaseSQLOperator",
     }
 )
-"""Operators with work that has ended when their process, and what it has started on its host, has ended."""
+"""Operators whose work ends with their process and its child processes."""
 
 
 @cache
@@ -76,10 +76,9 @@ def kind(name: str) -> type[Job]:
 
 @cache
 def kind_of(operator: type) -> tuple[type[Job], str] | None:
-    """Return the kind of an operator class's jobs, and the attribute that an operator sets when it has submitted; None
-    if unknown.
+    """Return the kind of an operator class's jobs, and the attribute that the operator sets after the submission.
 
-    The attribute is ``""`` if the operator's ``submit_job`` returns the job, or if the kind watches for it.
+    None if the operator is unknown. The attribute is empty if ``submit_job`` returns the job, or if the kind watches.
     """
     bases = paths(operator)
     kinds = [kind(name) for name in (*KINDS, *(entry.name for entry in entry_points(group=GROUP)))]
@@ -92,12 +91,12 @@ def kind_of(operator: type) -> tuple[type[Job], str] | None:
 
 @cache
 def ends_with_process(operator: type) -> bool:
-    """Whether the work of an operator class is known to end with its process and with what that starts on its host."""
+    """Whether the work of an operator class certainly ends with its process and its child processes."""
     return kind_of(operator) is None and not ENDS_WITH_PROCESS.isdisjoint(paths(operator))
 
 
 def job_of(operator: object) -> Job | None:
-    """Return what *operator* has submitted, from its attributes."""
+    """Return the job that *operator* has submitted, from its attributes. None if there is none."""
     cls: type = type(operator)
     if (found := kind_of(cls)) is None:
         return None
@@ -106,7 +105,7 @@ def job_of(operator: object) -> Job | None:
 
 
 def watch(operator: object, record: Callable[[Job], None]) -> None:
-    """Make *operator* call *record* with what it submits. For operators that set no attribute, or set it late."""
+    """Make *operator* call *record* with each job that it submits: see :meth:`.Job.watch`."""
     cls: type = type(operator)
     if (found := kind_of(cls)) is not None:
         trust.learn(found[0].names_of(operator))

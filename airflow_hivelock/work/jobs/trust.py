@@ -1,10 +1,10 @@
-"""What a record of work may decide when a cluster is asked for it.
+"""Checks the names in a record of work before a cluster is asked about the work.
 
-A record comes out of the lock store, where strangers may be able to write. It names a job, and whom to ask for it. It
-never leads credentials to another place than the one that Airflow's connection names. It never has a file read, or a
-module imported, that Airflow or this process does not itself name. SECURITY.md has the decision for each field.
+A record comes from the lock store, where other people can perhaps write. It names a job and a connection. It must never
+send credentials to another server than the connection's. It must never make this process read a file or import a
+module that neither Airflow nor this process names. SECURITY.md has the decision for each field.
 
-A record may also name what the operator of a task in this process names: the DAG's author chose it.
+A record may also use the names of an operator in this process, because the DAG's author chose them.
 """
 
 from __future__ import annotations
@@ -22,35 +22,35 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
 
 CONN_ID = re.compile(r"(?!.*\.\.)[\w#!()\-.:/]{0,250}")
-"""A secrets backend makes a path of it, so it must not lead upwards."""
+"""The form of a connection's id. A secrets backend uses it in a path, so it has no ``..``."""
 
 REGION = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?")
-"""It becomes the first part of the host's name that gets the credentials, so it has no dot and no slash."""
+"""The form of a region. It is a part of the name of the host that gets credentials, so it has no dot and no slash."""
 
 CONFIG_FILES, ACCOUNTS = "kube_config_files", "impersonated_accounts"
-"""Options of ``[hivelock]``: what a record may name although neither its connection nor a task of this process does."""
+"""Options of ``[hivelock]`` with names that a record may use although neither its connection nor a task here does."""
 
 _own: set[tuple[str, ...]] = set()
 
 
 def learn(names: Iterable[tuple[str, ...]]) -> None:
-    """Remember what the operator of a task in this process names."""
+    """Remember names that an operator in this process uses."""
     _own.update(names)
 
 
 def is_own(*name: str) -> bool:
-    """Whether the operator of a task in this process also names it."""
+    """Whether an operator in this process uses the name."""
     return name in _own
 
 
 def check_connection(conn_id: str, types: Collection[str]) -> dict[str, Any]:
-    """Return the extra of the connection that a record names; empty if the connection does not exist.
+    """Return the extra of the connection *conn_id* in a record; empty if the connection does not exist.
 
     Hooks of Kubernetes and AWS also work without a connection. They then use their own environment, which no record can
     change.
 
-    :param types: the types of connections that fit the hook. Otherwise credentials could go to the wrong server.
-    :raises CannotTell: it has another type.
+    :param types: the allowed types of the connection. With another type, credentials could go to the wrong server.
+    :raises CannotTell: the connection has another type.
     """
     if not CONN_ID.fullmatch(conn_id):
         raise CannotTell(f"connection {conn_id[:80]!r} has an invalid name")
@@ -72,7 +72,7 @@ def check_connection(conn_id: str, types: Collection[str]) -> dict[str, Any]:
 def check_config_file(path: str | None, extra: dict[str, Any]) -> None:
     """Check that *path* may be read.
 
-    :param extra: of the connection to Kubernetes.
+    :param extra: the extra of the connection to Kubernetes.
     :raises CannotTell: *path* must not be read, because its contents can run programs.
     """
     allowed = [extra.get("kube_config_path"), extra.get("extra__kubernetes__kube_config_path"), *_option(CONFIG_FILES)]
@@ -87,7 +87,7 @@ def check_accounts(chain: Collection[str], extra: dict[str, Any]) -> None:
     """Check that these accounts may be used.
 
     :param chain: the service accounts to act as.
-    :param extra: of the connection to Google.
+    :param extra: the extra of the connection to Google.
     :raises CannotTell: neither Airflow nor a task in this process names one of them.
     """
     named = extra.get("impersonation_chain") or extra.get("extra__google_cloud_platform__impersonation_chain") or []
@@ -102,10 +102,9 @@ def check_accounts(chain: Collection[str], extra: dict[str, Any]) -> None:
 
 
 def provider_types(module: str) -> frozenset[str] | None:
-    """Return the connection types of the provider that lists *module* as one of operators; None if no installed
-    provider does.
+    """Return the connection types of the installed provider with *module* among its operators. None without one.
 
-    It imports only the descriptions of providers.
+    This imports only the descriptions of providers.
     """
     return _providers().get(module)
 
@@ -124,5 +123,5 @@ def _providers() -> dict[str, frozenset[str]]:
 
 
 def _option(name: str) -> list[str]:
-    # Not fallback=[]: Airflow 3.1 would split it as text.
+    # Airflow 3.1 would split fallback=[] as text.
     return [each for each in conf.getlist("hivelock", name, fallback="") if each]
