@@ -1,17 +1,17 @@
-"""The part for PySpark jobs. It needs no Airflow, and no Spark to be imported. Shippable as ``--py-files``, with kazoo.
+"""Locks for PySpark jobs. The import needs neither Airflow nor Spark. You can ship it as ``--py-files``, with kazoo.
 
-Wherever a job runs, each of its statements can take Hive's locks::
+Each statement of a job can take Hive's locks, wherever the job runs::
 
     enable_hive_locks(spark, "zookeeper://zk1:2181/hive_zookeeper_namespace")
 
-A job that was stopped for longer than its lease does not know that others have written meanwhile. So it stages its
-output, and publishes it only while its token is current::
+A job that paused for longer than its lease does not know that other jobs have written in that time. So it stages its
+output, and publishes it only if its token is current::
 
     guard = Guard.of(spark)
     with guard.overwrite("dw.delays/dt=2013-01-01") as path:
-        delays.write.parquet(path)        # the long part: readers see nothing of it
+        delays.write.parquet(path)        # the long part: readers do not see it
 
-``publication`` has the protocol, and the remaining window between the check and the write."""
+``publication`` describes the protocol, and the remaining window between the check and the write."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ __all__ = ["URL", "Guard", "HiveLocks", "enable_hive_locks"]
 
 
 def __getattr__(name: str) -> Any:
-    # The planner and py4j are loaded where they are used: an Airflow worker needs only the guard's names.
+    # The planner and py4j are loaded only when needed, because an Airflow worker needs only the guard's names.
     if name in ("HiveLocks", "enable_hive_locks"):
         from airflow_hivelock.spark import hive_locks
 

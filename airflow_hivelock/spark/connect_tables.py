@@ -1,4 +1,4 @@
-"""What the server of a Spark Connect session knows of its tables: the planner's catalog."""
+"""The planner's catalog in a session of Spark Connect, from statements on the server."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ _MISSING = "SCHEMA_NOT_FOUND"
 
 
 class ConnectTables:
-    """A :class:`~airflow_hivelock.locks.hive.catalog.Catalog` that asks by statements. It has no other way."""
+    """A :class:`~airflow_hivelock.locks.hive.catalog.Catalog` that runs statements. Spark Connect has no other way."""
 
     def __init__(self, ask: Ask) -> None:
         self._ask = ask
 
     def table(self, table: LockObject) -> Table | None:
         if table.table not in self.names(table.database, like=table.table):
-            return None  # DESCRIBE would fail, and PySpark log that
+            return None  # DESCRIBE would fail, and PySpark would log the error
         rows = [(row[0], row[1] or "") for row in self._ask(f"DESCRIBE TABLE EXTENDED {_quoted(table)}")]
         columns = [(name.lower(), kind.lower()) for name, kind in _part(rows, _PARTITIONS) if name and name[0] != "#"]
         found = dict(_part(rows, _DETAILS, last=True))
@@ -72,7 +72,7 @@ def _quoted(table: LockObject) -> str:
 
 
 def _part(rows: Sequence[tuple[str, str]], title: str, *, last: bool = False) -> list[tuple[str, str]]:
-    """The rows of DESCRIBE between *title* and the next title."""
+    """The rows of DESCRIBE between *title* and the next title, or up to the end for the *last* part."""
     at = next((place for place, (name, _) in enumerate(rows) if name == title), len(rows)) + 1
     end = next(
         (place for place in range(at, len(rows)) if rows[place][0][:1] == "#" and rows[place][0] != _COLUMNS), len(rows)
@@ -81,7 +81,7 @@ def _part(rows: Sequence[tuple[str, str]], title: str, *, last: bool = False) ->
 
 
 def _properties(shown: str) -> dict[str, str]:
-    """``[a=b, c=d]``, as DESCRIBE shows the properties."""
+    """The properties from their form in DESCRIBE: ``[a=b, c=d]``."""
     pairs = (pair.partition("=") for pair in shown.removeprefix("[").removesuffix("]").split(","))
     return {name.strip(): value.strip().lower() for name, _, value in pairs if name.strip()}
 

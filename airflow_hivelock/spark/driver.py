@@ -1,9 +1,9 @@
-"""Driver: the JVM of a PySpark driver, its file systems, and the metastore client of its Spark.
+"""The JVM of a PySpark driver, its file systems, and Spark's own metastore client.
 
-Spark itself has loaded the client's classes: from its own jars, Hive 2.3's, or from those that
-``spark.sql.hive.metastore.version`` and ``.jars`` name. So the guard reaches the same metastore as the job's own
-statements. It uses the job's own configuration and credentials, even Kerberos'. Thrift from Python would need both a
-second time in every driver. Spark has the names: the same loader has loaded its session's ``HiveClient``.
+Spark has loaded the client's classes: Hive 2.3's from its own jars, or those of ``spark.sql.hive.metastore.version``
+and ``.jars``. So the guard reaches the same metastore as the job's statements, with the job's configuration and
+credentials, even Kerberos'. Thrift from Python would need both a second time in every driver. The loader of the
+session's ``HiveClient`` has these classes.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ HIVE = "org.apache.hadoop.hive"
 
 
 class Driver:
-    """The calls to a driver's JVM; its exceptions come unchanged from py4j.
+    """Calls a driver's JVM. Exceptions of the JVM are py4j's, unchanged.
 
-    :raises Unsupported: Spark Connect has no JVM here, and a session without Hive's catalog no metastore.
+    :raises Unsupported: the session is of Spark Connect, so it has no JVM here; or it has no metastore.
     """
 
     def __init__(self, spark: Any) -> None:
@@ -35,18 +35,18 @@ class Driver:
         if spark.conf.get("spark.sql.catalogImplementation", None) != "hive":
             raise Unsupported("publishing needs a session with Hive's metastore. Build it with enableHiveSupport()")
         client = spark._jsparkSession.sharedState().externalCatalog().unwrapped().client()
-        # Not client.getClass(): py4j then reads all its methods, which name classes that Hive 4 no longer has.
+        # With client.getClass(), py4j would read all methods, and some need classes that Hive 4 no longer has.
         get_class = self._jvm.java.lang.Class.forName("java.lang.Object").getMethod("getClass", self._array("Class"))
         self._loader = get_class.invoke(client, self._array("Object")).getClassLoader()
 
     def metastore(self) -> Any:
-        """A ``HiveMetaStoreClient`` of the caller's own, to be closed."""
+        """A new ``HiveMetaStoreClient``. The caller has to close it."""
         conf = self.new("conf.HiveConf", self._hadoop, self._hadoop.getClass())
         conf.setClassLoader(self._loader)
         return self.new("metastore.HiveMetaStoreClient", conf)
 
     def new(self, name: str, *arguments: Any) -> Any:
-        """Make an object of one of Hive's classes, by its only constructor with that many arguments."""
+        """Create an object of one of Hive's classes, with its only constructor for that number of arguments."""
         constructors = self._loader.loadClass(f"{HIVE}.{name}").getConstructors()
         (constructor,) = (one for one in constructors if one.getParameterCount() == len(arguments))
         return constructor.newInstance(self._array("Object", *arguments))
@@ -63,7 +63,7 @@ class Driver:
         return self._jvm.java.util.HashMap()
 
     def file(self, path: str) -> tuple[Any, Any]:
-        """A path, after its file system."""
+        """The file system of *path*, and the path as an object."""
         found = self._jvm.org.apache.hadoop.fs.Path(path)
         return found.getFileSystem(self._hadoop), found
 

@@ -1,6 +1,6 @@
-"""What a driver records under its leases, so that the keeper of an Airflow can find out whether it has ended.
+"""The record of a driver under its leases, so that an Airflow's keeper can find out whether the driver has ended.
 
-The forms are those of :mod:`airflow_hivelock.work`, which this part does not import: it needs no Airflow.
+The record has the form of :mod:`airflow_hivelock.work`. This module does not import that one, which needs Airflow.
 """
 
 from __future__ import annotations
@@ -33,18 +33,18 @@ def work_name(installation: str) -> str:
 
 
 def work_of(context: Any, keeper: str, pid: Callable[[], int]) -> tuple[str, str]:
-    """The name of the driver's work, and what it records.
+    """The name of the driver's work, and its record as text.
 
     :param context: the SparkContext.
+    :param keeper: the id of an Airflow, optionally with a connection to the cluster: ``etl-prod/spark_default``.
     :param pid: returns the id of the driver's process.
-    :param keeper: the id of an Airflow, or that and a connection to the cluster: ``etl-prod/spark_default``.
-    :raises InvalidRequest: *keeper* has another form, or the cluster has no answer for its connection.
+    :raises InvalidRequest: *keeper* has another form, or this cluster cannot be asked through a connection.
     """
     found = _KEEPER.fullmatch(keeper) if isinstance(keeper, str) else None
     if found is None:
         raise InvalidRequest(
-            f"keeper={keeper!r:.80}: give the id of an Airflow installation, or that and its connection to the cluster, as in "
-            "'etl-prod/spark_default'"
+            f"keeper={keeper!r:.80}: use the id of an Airflow installation, or add its connection to the cluster, as "
+            "in 'etl-prod/spark_default'"
         )
     if found["conn_id"]:
         settings = dict(context.getConf().getAll())
@@ -58,27 +58,27 @@ def _in_cluster(master: str, application: str, settings: Mapping[str, str], conn
     job_id = application
     if not master.startswith(_CLUSTERS):
         raise InvalidRequest(
-            f"keeper: the master {master} reports no driver that a connection could ask for; name the installation alone, so "
-            "that the driver's process is recorded"
+            f"keeper: the state of a driver of master {master} is not available through a connection. Name the "
+            "installation alone, so that the driver's process is recorded"
         )
     if master.startswith("k8s://"):
         if _POD not in settings:
             raise InvalidRequest(
-                f"keeper: the pod of this driver is not known; set {_POD} and {_NAMESPACE} to the pod that it runs in"
+                f"keeper: the pod of this driver is not known. Set {_POD} and {_NAMESPACE} to the driver's pod"
             )
         job_id = f"{settings.get(_NAMESPACE, 'default')}:{settings[_POD]}"
-    # "cluster": the keeper asks YARN or Kubernetes by the id, wherever the driver runs.
+    # With "cluster" the keeper asks YARN or Kubernetes by the id, even if the driver runs elsewhere.
     return {"kind": "spark", "conn_id": conn_id, "job_id": job_id, "deploy_mode": "cluster"}
 
 
 def processes(pid: int) -> dict[str, Any]:
-    """The record of a process of this host, and of nothing else.
+    """The record of one process of this host.
 
-    :raises InvalidRequest: this host is no Linux.
+    :raises InvalidRequest: this host does not run Linux.
     """
     boot = Path("/proc/sys/kernel/random/boot_id")
     if not boot.exists():
-        raise InvalidRequest("keeper: a driver's process can be recorded on Linux only; leave keeper out")
+        raise InvalidRequest("keeper: a driver's process can be recorded on Linux only; remove keeper")
     return {
         "kind": "processes",
         "pid": pid,
@@ -90,5 +90,5 @@ def processes(pid: int) -> dict[str, Any]:
 
 
 def started(pid: int) -> int:
-    """When the process started, in the kernel's ticks since boot."""
+    """The start of the process, in the kernel's ticks since boot."""
     return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19])

@@ -1,4 +1,4 @@
-"""Guard: a job's token, and the checks and publications that need it."""
+"""The guard: checks a job's lease and token before the job publishes."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ if TYPE_CHECKING:
 URL = "AIRFLOW_HIVELOCK_URL"
 """The environment variable with the URL of the lock store.
 
-HiveLockMixin's operators set it for their processes, and in cluster mode for the driver. Spark's own page shows it in
-cluster mode only, and never a password, because a URL with a password is not passed on there.
+HiveLockMixin's operators set it for their processes, and in cluster mode for the driver. In cluster mode Spark's own
+page shows it. So a URL with a password is not passed on there.
 """
 
 
 class Guard:
-    """The lease that a job works under, by the token that it was started with.
+    """The lease of a job, with the token from the job's start.
 
     :param work: the job's name under the lease.
-    :param spark: its SparkSession, if it publishes.
+    :param spark: the job's SparkSession, if it publishes.
     """
 
     def __init__(self, manager: LockManager, lease_id: str, work: str, token: int, spark: Any = None) -> None:
@@ -43,8 +43,8 @@ class Guard:
     def of(cls, spark: Any, url: str | None = None) -> Self:
         """The guard of a job that HiveLockedSparkSubmitOperator started.
 
-        :param spark: the SparkSession; its configuration names the lease.
-        :param url: the lock store, in the form of ``connect``; needed in cluster mode if it has a password.
+        :param spark: the SparkSession. Its configuration contains the lease.
+        :param url: the lock store's URL, as for ``connect``. Needed in cluster mode if the URL has a password.
         :raises InvalidRequest: the job was not started under a lease, or the lock store is unknown.
         :raises StoreUnavailable: the lock store does not answer.
         """
@@ -52,31 +52,30 @@ class Guard:
         if not (lease_id and work and token):
             raise InvalidRequest("this job has no lease. Start it with HiveLockedSparkSubmitOperator")
         if not (url := url or os.environ.get(URL)):
-            raise InvalidRequest(f"the lock store of lease {lease_id} is unknown here. Give its url, or set {URL}")
+            raise InvalidRequest(f"the lock store of lease {lease_id} is unknown here. Pass its url, or set {URL}")
         return cls(connect(url), lease_id, work, int(token), spark)
 
     def check(self) -> None:
-        """Check the lease and the token: the last check before the job publishes.
+        """Check the lease and the token. This is the last check before the job publishes.
 
-        :raises LockLost: the job must not publish: its lease, or one of its locks, is gone, or a later try has started.
-        :raises StoreUnavailable: there is no answer; the job must not publish.
+        :raises LockLost: the job must not publish, because it lost its lease or a lock, or a later try has started.
+        :raises StoreUnavailable: the lock store does not answer. The job must not publish.
         """
         self._manager.check_token(self.lease_id, self.work, self.token)
 
     @contextmanager
     def overwrite(self, name: str) -> Iterator[str]:
-        """Replace a partition, or an unpartitioned table: the body writes to the path, in the table's own format.
+        """Replace a partition or an unpartitioned table. The body writes to the yielded path, in the table's format.
 
         Until the body has ended, readers see all of the old data. From one moment on they see all of the new data. The
-        old data stays on disk until the next time. A body that raises publishes nothing.
+        old data stays on disk until the next publication. If the body raises, nothing is published.
 
-        :param name: as in the task's ``writes``: ``dw.delays/dt=2013-01-01``.
-        :raises LockLost: the lease is gone, or a later try or another owner has published; nothing was published.
-        :raises InvalidRequest: the lease does not lock that object to be written, or the table cannot be published like
-            this.
-        :raises StoreUnavailable: the lock store, or the metastore, does not answer.
-        :raises Unsupported: Spark's client cannot speak with this version of the metastore, or the session has no
-            metastore: Spark Connect, or without ``enableHiveSupport()``.
+        :param name: the object, as in the task's ``writes``: ``dw.delays/dt=2013-01-01``.
+        :raises LockLost: the lease is gone, or a later try or another owner has published. Nothing was published.
+        :raises InvalidRequest: the lease does not hold EXCLUSIVE on that object, or the table cannot be published.
+        :raises StoreUnavailable: the lock store or the metastore does not answer.
+        :raises Unsupported: Spark's client does not support this version of the metastore, or the session has no
+            metastore, because it is of Spark Connect or was built without ``enableHiveSupport()``.
         """
         self.check()
         publication = Publication(self._target(self._locked(name)), self.token, self.check)
@@ -87,14 +86,14 @@ class Guard:
             publication.end()
 
     def close(self) -> None:
-        """End the session with the lock store; the lease stays held."""
+        """End the session with the lock store. The lease stays held."""
         self._manager.close()
 
     def _target(self, written: LockObject) -> Target:
         return Target(self._spark, written)
 
     def _locked(self, name: str) -> LockObject:
-        """The object with that *name*, which the lease locks to be written."""
+        """The object with that *name*, after a check that the lease holds EXCLUSIVE on it."""
         written, lease = LockObject.parse(name), self._manager.find(self.lease_id)
         if lease is None:
             raise LockLost(
@@ -102,5 +101,5 @@ class Guard:
             )
         exclusive = {lock.object for lock in lease.locks if lock.mode is LockMode.EXCLUSIVE}
         if not exclusive & {written, *written.parents}:
-            raise InvalidRequest(f"lease {self.lease_id} does not hold {written} EXCLUSIVE. Name it in writes")
+            raise InvalidRequest(f"lease {self.lease_id} does not hold {written} EXCLUSIVE. Add it to writes")
         return written

@@ -1,4 +1,4 @@
-"""What Spark's plan calls tables and databases, as objects to lock."""
+"""Converts names of tables and databases in Spark's plans into objects to lock."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ _NAME_DATABASES = frozenset(
     DropDatabaseCommand SetNamespaceCollationCommand UnsetNamespacePropertiesCommand
     """.split()  # noqa: SIM905
 )
-"""Commands that hold the name of a database as a text."""
+"""Commands with a database's name as a text."""
 
 
 class NamesOfPlans:
-    """The names in the plans of one session.
+    """Converts the names in the plans of one session.
 
     :param session: Spark's session in the JVM.
     :param catalogs: Spark's catalogs with Hive's tables.
@@ -52,7 +52,7 @@ class NamesOfPlans:
         self._others = others
 
     def named(self, node: Any) -> list[LockObject]:
-        """The tables and databases that a command names, in its order. Temporary views are left out."""
+        """The tables and databases in a command, in its order. Temporary views are omitted."""
         found: list[LockObject | None] = []
         for child in items(node.children()):
             found += self._resolved(child)
@@ -84,7 +84,7 @@ class NamesOfPlans:
                 yield LockObject(parts[-1])
 
     def of_table(self, identifier: Any) -> LockObject | None:
-        """The table of a TableIdentifier; None for what is temporary."""
+        """The table of a TableIdentifier; None for a temporary view."""
         database = optional(identifier.database())
         if database is None:
             if self._catalog.isTempView(identifier):
@@ -101,7 +101,7 @@ class NamesOfPlans:
         return LockObject(str(parts[-2]), str(parts[-1]))
 
     def of_parts(self, parts: Any) -> Iterator[LockObject]:
-        """The table of that name; nothing for what is temporary, or needs no lock."""
+        """The table of that name. Empty for a temporary view, or for a table that needs no lock."""
         names = [str(part) for part in items(parts)]
         if len(names) > 2 or (
             len(names) == 2 and names[0] in (*(each for each in self._catalogs if each != HIVE_CATALOG), *self._others)
@@ -118,7 +118,7 @@ class NamesOfPlans:
         if catalog in self._others or catalog == "system":
             return False
         raise InvalidRequest(
-            f"{'.'.join((catalog, *parts))} is in a catalog of its own. Say what that is: enable_hive_locks(…, catalogs="
+            f"{'.'.join((catalog, *parts))} is in a catalog of its own. Use enable_hive_locks(…, catalogs="
             f"['{HIVE_CATALOG}', '{catalog}']) if its tables are in this Hive metastore, or others=['{catalog}'] if they need "
             "no lock"
         )
@@ -128,7 +128,7 @@ class NamesOfPlans:
             yield from specs(getattr(node, accessor)())
 
     def partition(self, table: LockObject, spec: Mapping[str, str]) -> LockObject:
-        """The partition of *spec*, or as much of it as the first columns tell."""
+        """The partition of *spec*, or the prefix from its first columns. The table if a value is not certain."""
         known = self._tables.table(table)
         levels: list[tuple[str, str]] = []
         for column in known.partition_columns if known else ():
@@ -140,7 +140,7 @@ class NamesOfPlans:
         return table
 
     def of_relation(self, leaf: Any) -> LockObject | None:
-        """The table that a relation is of; None if it is of none."""
+        """The table of a relation; None if it has none."""
         name = kind(leaf)
         if name == "DataSourceV2ScanRelation":
             leaf, name = leaf.relation(), "DataSourceV2Relation"

@@ -1,4 +1,4 @@
-"""From paths of files to the tables that the files belong to."""
+"""Finds the tables that paths of files belong to."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ if TYPE_CHECKING:
     from airflow_hivelock.spark.tables import SessionTables
 
 FRESH_S = 60.0
-"""How long the list of all locations is used, in seconds. A table that was created later is found after that."""
+"""The time for which the list of all locations is used, in seconds. A new table is found only after that."""
 
 
 class Places:
-    """The locations of all tables that the session knows.
+    """The locations of all tables in the session's catalog.
 
-    A path in a partition that has a location outside its table's is not found.
+    It does not find a path in a partition whose location is outside its table's location.
     """
 
     def __init__(self, jvm: Jvm, tables: SessionTables) -> None:
@@ -32,9 +32,9 @@ class Places:
         self._until = 0.0
 
     def of(self, path: Any) -> Iterator[LockObject]:
-        """The tables and partitions with files at *path*, or above or below it.
+        """The tables and partitions with files at, above or below *path*.
 
-        :param path: a text, or a path of Hadoop's.
+        :param path: a text, or a path object of Hadoop.
         """
         wanted = _plain(self._jvm.path(str(path) if isinstance(path, str) else path.toString()).toString())
         for location, table in self._locations().items():
@@ -60,7 +60,7 @@ def _plain(location: str) -> str:
 
 
 def _part(table: LockObject, below: str) -> LockObject:
-    """The partition that the folders *below* the table's own name, or as much of it as they name."""
+    """The partition, or the prefix, of the folders *below* the table's location."""
     levels = []
     for folder in below.split("/"):
         if "=" not in folder:

@@ -1,21 +1,20 @@
-"""Publication: output is staged in a directory of its own, and becomes the table's or partition's by a change of
-location.
+"""Publishes a job's output: the job stages it in a directory, and then changes the location of the table or partition.
 
-Each output is a *generation*, a directory named by the token that wrote it. A job publishes in this order:
+Each output is a *generation*: a directory whose name starts with the token of its job. A job publishes in this order:
 
-1. It checks whether a later generation was published, and whether its token is current; if not, nothing is changed.
+1. It checks that no later generation was published, and that its token is current. Otherwise it changes nothing.
 2. It sets the location to its generation. For a table, a metastore that compares (Hive 2.3.10, and 4; HIVE-26882 and
-  HIVE-28121) does that only if the table was not altered since 1. For a partition no metastore compares.
-3. It marks its generation as published, and looks back. If a later one is marked, it sets the location to that, and
-  fails. If the location is no longer its own although no later one is marked, it begins again at 1.
+  HIVE-28121) does that only if the table was not altered since step 1. For a partition no metastore compares.
+3. It marks its generation as published, and checks again. If a later generation is marked, it sets the location to
+  that one, and fails. If the location is another one without a later mark, it starts again at step 1.
 
-Between 1 and 2 a window remains for partitions. Suppose that a job is stopped there for so long that another publishes.
-When it continues, it undoes that, and puts it back in 3, milliseconds later. For any two jobs, one writes its location
-before the other has set its mark. It then sees the mark, or the other sees it (as in Dekker's mutual exclusion). The
-older data stays only if the job is killed between its late 2 and 3.
+For partitions a window remains between steps 1 and 2. If a job pauses there while another job publishes, it undoes that
+publication in step 2, and restores it in step 3, milliseconds later. Of any two jobs, one sets its location before the
+other sets its mark. So one of them sees the other's mark, as in Dekker's mutual exclusion. The older data stays only if
+the job is killed between its late step 2 and step 3.
 
-A location is changed, and nothing is renamed. So a reader that has listed the files can finish, even on an object
-store, where a rename copies. A reader by path, not by the metastore, does not see the new data.
+A publication changes a location, and renames no file. So a reader that has listed the old files can finish, even on an
+object store, where a rename copies. A reader that uses a path instead of the metastore does not see the new data.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection
 
 TURNS = 10
-"""How often it begins again because another client has altered the table at the same moment."""
+"""The largest number of attempts, because other clients can alter the table at the same time."""
 
 log = logging.getLogger(__name__)
 
@@ -39,8 +38,8 @@ log = logging.getLogger(__name__)
 class Generation:
     """A staged or published output.
 
-    :param path: of its directory.
-    :param token: of the job that wrote it.
+    :param path: the path of its directory.
+    :param token: the token of the job that wrote it.
     """
 
     path: str
@@ -49,10 +48,10 @@ class Generation:
 
 @dataclass(frozen=True)
 class Relocation:
-    """A change of location, ready to be made.
+    """A prepared change of location.
 
-    :param location: the metastore's location until then; None if there is no such partition yet.
-    :param make: make it; False if the table or partition is known to have been altered since, and nothing was done.
+    :param location: the present location in the metastore; None if the partition does not exist yet.
+    :param make: makes the change. It returns False if another client has altered the object, and then changes nothing.
     """
 
     location: str | None
@@ -67,11 +66,11 @@ class Place(Protocol):
         ...
 
     def generations(self) -> Collection[Generation]:
-        """The generations that exist."""
+        """The existing generations."""
         ...
 
     def published(self, generation: Generation) -> bool:
-        """Whether it is marked as published."""
+        """Whether *generation* is marked as published."""
         ...
 
     def mark(self, path: str) -> None:
@@ -79,26 +78,26 @@ class Place(Protocol):
         ...
 
     def change(self, path: str) -> Relocation:
-        """The change from the metastore's present location to *path*."""
+        """The change from the present location in the metastore to *path*."""
         ...
 
     def discard(self, paths: Collection[str]) -> None:
-        """Remove directories of former data, if they belong to this place."""
+        """Remove the directories *paths* with former data."""
         ...
 
     def former(self, live: str) -> Collection[str]:
-        """Further paths of former data: Hive's default location, unless that is *live*."""
+        """Other paths of former data: Hive's default location, unless that is *live*."""
         ...
 
     def close(self) -> None:
-        """Close the connections, and refresh the session's view of the table."""
+        """Close the connections, and refresh the session's cache of the table."""
         ...
 
 
 class Publication:
-    """One generation, from its staging to its end.
+    """Publishes one generation.
 
-    :param check: the last check of the lock store; raises LockLost.
+    :param check: checks the lease in the lock store, and raises LockLost.
     """
 
     def __init__(self, place: Place, token: int, check: Callable[[], None]) -> None:
@@ -109,7 +108,7 @@ class Publication:
         self._marked = False
 
     def begin(self) -> str:
-        """The path to write to.
+        """Return the path to write to.
 
         :raises LockLost: a later generation was published.
         """
@@ -118,11 +117,11 @@ class Publication:
         return self._path
 
     def publish(self) -> None:
-        """Make the staged output the data.
+        """Publish the staged output.
 
-        :raises LockLost: the token is not current any more, or a later generation was published; the later one stays.
-        :raises InvalidRequest: nothing was staged.
-        :raises StoreUnavailable: the metastore does not answer, or others alter the table all the time.
+        :raises LockLost: the token is no longer current, or a later generation was published. The later one stays.
+        :raises InvalidRequest: there is no staged output.
+        :raises StoreUnavailable: the metastore does not answer, or other clients altered the table at each attempt.
         """
         if self._path not in {one.path for one in self._place.generations()}:
             self._refuse_if_late()  # a later publication has removed it
@@ -137,8 +136,8 @@ class Publication:
         self._tidy(replaced)
 
     def end(self) -> None:
-        """Remove output that was staged and not published. Published output stays, even while a late job has undone it,
-        to be put back."""
+        """Remove output that was not published. Published output stays, even if a late job has just undone it, because
+        that job restores it."""
         try:
             if self._path and not self._marked and self._place.change(self._path).location != self._path:
                 self._place.discard([self._path])
@@ -176,12 +175,12 @@ class Publication:
         )
 
     def _tidy(self, replaced: str | None) -> None:
-        """Remove data older than the data that was just replaced. Readers may still use the latter."""
+        """Remove older data, except the data that was just replaced, because readers can still use that."""
         kept = {self._path, replaced}
         earlier = [one.path for one in self._place.generations() if one.token <= self._token]
         former = {*earlier, *self._place.former(self._path)} - kept
         if former:
-            self._check()  # a later job may have started to use one of them
+            self._check()  # a later job can have started to use one of them
             self._place.discard(former)
 
     def _refuse_if_late(self) -> None:
@@ -189,7 +188,7 @@ class Publication:
             raise self._late(later)
 
     def _later(self) -> Generation | None:
-        """The latest generation that was published with a larger token."""
+        """The latest published generation with a larger token; None if there is none."""
         larger = (one for one in self._place.generations() if one.token > self._token)
         return max(filter(self._place.published, larger), key=lambda one: one.token, default=None)
 

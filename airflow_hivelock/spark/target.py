@@ -1,4 +1,4 @@
-"""Target: a Hive table or partition that a PySpark driver changes by its own metastore client and file systems."""
+"""A Hive table or partition that a PySpark driver publishes to, with its own metastore client and file systems."""
 
 from __future__ import annotations
 
@@ -17,30 +17,29 @@ if TYPE_CHECKING:
     from airflow_hivelock.locks.model import LockObject
 
 HIDDEN = ".hivelock"
-"""The directory of generations: below a table's location, or next to an unpartitioned table's.
+"""The directory of generations: below a partitioned table's location, next to an unpartitioned table's.
 
 Hive, Spark and MSCK ignore such names.
 """
 
 PUBLISHED = "_PUBLISHED"
-"""The mark: a file in a generation that readers ignore."""
+"""The file that marks a generation as published. Readers ignore it."""
 
 VERSION = "transient_lastDdlTime"
-"""The table parameter that every ALTER TABLE of Hive's and Spark's sets, to seconds since 1970; this module raises it
-too."""
+"""The table parameter that each ALTER TABLE of Hive and Spark sets to seconds since 1970. This module raises it too."""
 
 STATISTICS = ("numFiles", "totalSize", "numRows", "rawDataSize", "COLUMN_STATS_ACCURATE")
-"""Parameters that describe the data, and so would describe the old data."""
+"""Parameters to remove, because they describe the old data."""
 
 _CHANGED = ("AlreadyExistsException", "InvalidOperationException", "NoSuchObjectException")
 
 
 class Target:
-    """A :class:`Place`.
+    """A :class:`Place` in Hive's metastore.
 
-    :raises InvalidRequest: there is no such table, or the object is a part of a partition, or a table with partitions.
+    :raises InvalidRequest: the table does not exist, or the object is a table with partitions, or only a prefix.
     :raises StoreUnavailable: the metastore does not answer.
-    :raises Unsupported: Spark's client cannot speak with this version of the metastore, or there is no such client.
+    :raises Unsupported: Spark's client does not support this version of the metastore, or there is no client.
     """
 
     def __init__(self, spark: Any, written: LockObject) -> None:
@@ -114,7 +113,7 @@ class Target:
         location = table.getSd().getLocation()
         table.getSd().setLocation(path)
         options = table.getSd().getSerdeInfo().getParameters()
-        if options.containsKey("path"):  # Spark looks here for the data of a table made USING parquet
+        if options.containsKey("path"):  # for a table made USING parquet, Spark reads this path
             options.put("path", path)
         version = table.getParameters().get(VERSION) or "0"
         self._describe(table, int(version) + 1)
@@ -163,7 +162,7 @@ class Target:
             return None
 
     def _directories(self, location: str) -> tuple[str, str]:
-        """Hive's default location of the data, and the directory of its generations."""
+        """Hive's default location of the object's data, and the directory of the object's generations."""
         if self._levels:
             return f"{location}/{self._levels}", f"{location}/{HIDDEN}/{self._levels}"
         parent, _, name = location.rpartition("/")
@@ -182,7 +181,7 @@ class Target:
 
         try:
             yield
-        except PySparkException as error:  # from Spark's own catalog, which it opens at the first question
+        except PySparkException as error:  # Spark opens its own catalog at the first question
             raise StoreUnavailable(f"{self._written}: {error}. Nothing was changed") from error
         except Py4JJavaError as error:
             kind, message = error.java_exception.getClass().getSimpleName(), error.java_exception.getMessage()

@@ -1,4 +1,4 @@
-"""What a person sees while a statement waits for its locks."""
+"""Shows a user that a statement waits for its locks."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from airflow_hivelock.locks.pending import Silent
 
 LOG_S = 60.0
-"""How often a job without a terminal logs that it waits, in seconds."""
+"""The time between two log lines of a waiting job without a terminal, in seconds."""
 
 MOST_SHOWN = 3
 
@@ -23,10 +23,10 @@ log = logging.getLogger(__name__)
 
 
 class Progress:
-    """One wait: a line that is rewritten each second, in a notebook or a terminal; else a log line each minute.
+    """Shows one wait. In a notebook or terminal it rewrites one line each second. Elsewhere it logs a line each minute.
 
-    :param locks: what the statement waits for.
-    :param shown: whether to write the line; None: only where a person reads it.
+    :param locks: the locks that the statement waits for.
+    :param shown: whether to rewrite the line. None means only in a notebook or terminal.
     """
 
     def __init__(self, locks: Iterable[Lock], shown: bool | None = None) -> None:
@@ -57,5 +57,5 @@ class Progress:
 
 
 def _is_read() -> bool:
-    """Whether a person reads the output as it appears."""
+    """Whether this is a notebook or a terminal."""
     return "ipykernel" in sys.modules or sys.stderr.isatty()

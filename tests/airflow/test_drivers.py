@@ -177,9 +177,9 @@ def test_the_record_of_a_process_is_the_one_of_the_work() -> None:
 @pytest.mark.parametrize(
     ("keeper", "master", "why"),
     [
-        ("", "yarn", "give the id of an Airflow installation"),
-        ("here/spark/default", "yarn", "give the id of an Airflow installation"),
-        ("here/spark_default", "local[2]", "name the installation alone"),
+        ("", "yarn", "use the id of an Airflow installation"),
+        ("here/spark/default", "yarn", "use the id of an Airflow installation"),
+        ("here/spark_default", "local[2]", "Name the installation alone"),
         ("here/spark_default", "k8s://https://api", "the pod of this driver is not known"),
     ],
 )

@@ -85,7 +85,7 @@ def test_a_lock_that_hive_removed_is_noticed(manager: LockManager, lease: Lease,
 
 
 def test_only_what_the_lease_locks_can_be_overwritten(guard: Guard) -> None:
-    with pytest.raises(InvalidRequest, match="Name it in writes"), guard.overwrite("dw.flights/dt=2013-01-02"):
+    with pytest.raises(InvalidRequest, match="Add it to writes"), guard.overwrite("dw.flights/dt=2013-01-02"):
         pytest.fail("it was let write")
 
 
