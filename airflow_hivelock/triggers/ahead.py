@@ -1,4 +1,4 @@
-"""Finds out what happened to a waiter's blockers, for the waiter's log: failed runs, and force releases."""
+"""Logs the failed runs and the force releases of a waiter's blockers."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ if TYPE_CHECKING:
     from airflow_hivelock.waiting import InTheWay
 
 KNOWN_S = 30.0
-"""How long the triggerer keeps an answer, in seconds: a thousand waiters may wait for one run."""
+"""The time for which an answer is cached, in seconds, because a thousand waiters can wait for one run."""
 
 LAST_S = 1.0
-"""How long a waiter that has its locks waits for the last answer, in seconds, so that its log has it."""
+"""The longest wait for the last answer after the locks are granted, in seconds, so that the log contains it."""
 
 SLOW_S, REST = 0.2, 20.0
 """After a read of the audit trail that took longer than ``SLOW_S`` seconds, the next one waits ``REST`` times as long.
 
-The trail of a store may hold many years.
+The trail of a store can contain many years.
 """
 
 _OVER = frozenset({"failed", "upstream_failed", "skipped", "removed"})
@@ -36,10 +36,10 @@ _asked: dict[str, tuple[float, asyncio.Task[str]]] = {}
 
 
 class RunsAhead:
-    """Asks Airflow and the audit trail, and logs the answers. It runs in a task of its own, so that the wait goes on.
+    """Asks Airflow and the audit trail, and logs the answers. A separate asyncio task asks, so that the wait continues.
 
-    :param installation: the id of this Airflow. It knows no other tasks.
-    :param manager: called when there is something to ask about: the waiter is then connected.
+    :param installation: the id of this Airflow, which knows only its own tasks.
+    :param manager: returns the lock manager. It is called only when there are blockers, so the waiter is connected.
     """
 
     def __init__(self, installation: str, manager: Callable[[], LockManager], log: Any) -> None:
@@ -49,13 +49,12 @@ class RunsAhead:
         self._telling: asyncio.Task[None] | None = None
 
     def tell(self, asked: Sequence[InTheWay]) -> None:
-        """Start to ask about these, and log the answers. It does nothing while the last question has no answer."""
+        """Start to ask about these blockers. Do nothing if the previous question has no answer yet."""
         if asked and (self._telling is None or self._telling.done()):
             self._telling = asyncio.get_running_loop().create_task(self._tell(asked))
 
     async def tell_last(self, asked: Sequence[InTheWay]) -> None:
-        """Ask for the last time, and wait for a moment: lines that a trigger logs later may be missing in its task's
-        log."""
+        """Ask for the last time, and wait up to LAST_S, because later log lines can be missing in the task's log."""
         self.tell(asked)
         if self._telling is not None:
             await asyncio.wait([self._telling], timeout=LAST_S)
@@ -78,7 +77,7 @@ class RunsAhead:
                 self._log.info("%s: %s%s", printable(each.owner), end, then)
 
     async def _tell_freed(self, asked: Sequence[InTheWay]) -> None:
-        """Log which of them have lost their lease by a force release."""
+        """Log the force releases of leases of these blockers."""
         gone = {each.owner: each.held_since for each in asked if each.held_since is not None}
         manager = self._manager()
         for entry in await _trail_of(manager).after_now(manager) if gone else ():
@@ -90,7 +89,7 @@ class RunsAhead:
 
 
 class _Trail:
-    """The audit trail of one lock store, read at most once at a time."""
+    """The audit trail of one lock store. One read runs at a time."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.loop = loop
@@ -99,8 +98,7 @@ class _Trail:
         self._rests_until = 0.0
 
     async def after_now(self, manager: LockManager) -> Sequence[ForcedRelease]:
-        """The entries of a read that begins after this call, shared by all callers of that time; empty while no read is
-        allowed."""
+        """The entries of a read that begins after this call. Callers share reads. Empty while reads are paused."""
         if self._next is None:
             if self.loop.time() < self._rests_until:
                 return ()
@@ -132,7 +130,7 @@ def _trail_of(manager: LockManager) -> _Trail:
 
 
 async def _end_of(owner: Owner) -> str:
-    """The end of an owner's run; all waiters that ask within a while share one question."""
+    """A text about the end of an owner's run. All waiters share one question for KNOWN_S."""
     loop = asyncio.get_running_loop()
     for name in [
         name for name, (until, asking) in _asked.items() if loop.time() > until or asking.get_loop() is not loop
@@ -144,7 +142,7 @@ async def _end_of(owner: Owner) -> str:
 
 
 async def _ask(owner: Owner) -> str:
-    """The end of the owner's run, or of its task; empty while both go on, or without an answer."""
+    """A text about the end of the owner's run or task. Empty if both go on, or if Airflow does not answer."""
     try:
         state, tasks = await comms.run_of(owner)
     except CannotTell:

@@ -1,7 +1,7 @@
-"""The arguments of triggers, which an earlier or a later version may have written.
+"""The arguments of triggers, which an earlier or a later version can have written.
 
-Arguments with default values are omitted, so that an earlier version gets nothing that it does not know. A trigger ignores
-arguments that it does not know, logs them, and writes them back.
+Arguments with default values are not written, so that an earlier version gets no unknown arguments. A trigger ignores
+unknown arguments, logs them, and writes them back.
 """
 
 from __future__ import annotations
@@ -19,21 +19,21 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 ALWAYS = ("hivelock_conn_id", "reads", "writes")
-"""Arguments that are always written: they show what a trigger is for."""
+"""Arguments that are always written, because they show a trigger's purpose."""
 
 
 class Further:
-    """The arguments that a trigger does not know, with its stamp."""
+    """The unknown arguments of a trigger, with the stamp of their format."""
 
     def __init__(self, arguments: Mapping[str, Any]) -> None:
-        """Store them; nothing is checked."""
+        """Store the arguments without a check."""
         self._arguments, self._logged = dict(arguments), False
 
     def check(self, log: Any) -> None:
         """Check the stamp, and log the unknown arguments once.
 
-        :raises UpgradeNeeded: the trigger is for readers of a later format.
-        :raises InvalidRequest: its stamp cannot be read.
+        :raises UpgradeNeeded: this version is too old for the trigger's format.
+        :raises InvalidRequest: the stamp is invalid.
         """
         try:
             unknown = formats.take(dict(self._arguments), (), "this trigger").unknown
@@ -44,12 +44,12 @@ class Further:
             log.info("Ignoring the arguments %s, which a later version wrote", ", ".join(sorted(unknown)))
 
     def fields(self) -> dict[str, Any]:
-        """The fields to write: as they were read, or this version's stamp."""
+        """The fields to write: the arguments that were read, or this version's stamp."""
         return self._arguments or formats.WRITES.short()
 
 
 def written(cls: type, arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """*arguments* of a trigger without those that have their default values."""
+    """The *arguments* of a trigger that differ from their default values."""
     defaults = _defaults(cls)
     return {
         name: value for name, value in arguments.items() if name not in defaults or not _same(value, defaults[name])

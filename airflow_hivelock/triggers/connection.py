@@ -1,5 +1,4 @@
-"""The connection of triggers: one look-up for the hundreds that start together when a triggerer takes over, and when to
-try a connection again that has failed."""
+"""Looks up connections once for hundreds of triggers that start together, and decides when to retry a failed one."""
 
 from __future__ import annotations
 
@@ -15,13 +14,13 @@ if TYPE_CHECKING:
     from airflow_hivelock.settings import Settings
 
 CONNECTION_S = 30.0
-"""How long the triggerer keeps a connection that it looked up, in seconds."""
+"""The time for which the triggerer caches a connection, in seconds."""
 
 _hooks: dict[str, tuple[float, asyncio.Task[HiveLockHook]]] = {}
 
 
 async def hook_of(conn_id: str) -> HiveLockHook:
-    """The hook of a connection, shared by all triggers for a while.
+    """The hook of a connection. All triggers share it for CONNECTION_S.
 
     :raises HiveLockError: Airflow does not answer, or the connection cannot be used.
     """
@@ -46,7 +45,7 @@ async def _load(conn_id: str) -> HiveLockHook:
 
 
 class Trial:
-    """Whether a connection has ever worked in its present form; if not, when to try it again."""
+    """Remembers whether a connection has worked with its present settings, and when to try it again if not."""
 
     def __init__(self, every_s: float) -> None:
         self._every_s = every_s
@@ -61,7 +60,7 @@ class Trial:
         self._good, self._bad, self._pause_s = settings, None, 0.0
 
     def failed(self, settings: Settings | None, most_s: float) -> tuple[float, float]:
-        """How long it has failed, and how long to pause, in seconds; 0 for one that has worked before.
+        """The time since the first failure, and the next pause, in seconds. Both are 0 for settings that have worked.
 
         :param most_s: the longest pause.
         """

@@ -1,6 +1,6 @@
-"""The leases of Spark drivers that name this Airflow as their keeper: freed when their work has ended.
+"""Frees the leases of Spark drivers whose keeper is this Airflow, when their work has ended.
 
-A driver renews its own leases. It is no task, so only its recorded work shows whether it has ended.
+A driver renews its own leases. It is not a task, so only its recorded work shows whether it has ended.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ if TYPE_CHECKING:
     from airflow_hivelock.triggers.looks import Looks
 
 SETTLE_S = 30.0
-"""How long a lease is left alone after its grant or renewal, in seconds: its driver was alive then."""
+"""The time after a grant or renewal in which a lease is not checked, in seconds, because its driver was alive."""
 
 
 async def free_drivers(
     manager: LockManager, installation: str, leases: Iterable[Lease], now: datetime, looks: Looks, log: Any
 ) -> dict[str, str]:
-    """Free the leases of drivers whose work has ended. Return the suspect leases by id, with the reasons.
+    """Free the leases of drivers whose work has ended. Return the reasons of suspect leases, by lease id.
 
     A lease is suspect if its driver does not renew it, and its work cannot be checked.
     """
@@ -56,5 +56,5 @@ async def _free(
 
 
 def _left_s(lease: Lease, now: datetime) -> float:
-    """How long the lease is still trusted, in seconds."""
+    """The time until the lease expires, in seconds."""
     return lease.lease_s if lease.expires is None else (lease.expires - now).total_seconds()

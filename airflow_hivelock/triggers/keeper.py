@@ -1,11 +1,11 @@
-"""The keeper renews the leases of tasks that cannot do so themselves, and frees leases that are no longer needed.
+"""The keeper: it renews the leases of tasks that cannot do so themselves, and frees leases that are not needed.
 
-A task renews its lease while it runs. The keeper renews it between the tasks of a run, and while the task is deferred
-or waits for a slot. It is an asset watcher's trigger, which uses no slot, one for all. If a task or run is over, the
-keeper frees its lease when no work runs under it. It does this for killed tasks, and for tasks that could not reach
-their lock store at the end. If the keeper cannot check the work, it lets the lease expire. Its event then starts the
-DAGs that are scheduled on :data:`SUSPECT_LEASES`, such as the force release of suspect leases. The keeper also drops
-requests that wait for a worker slot for a finished task.
+A task renews its lease while it runs. The keeper renews the lease between the tasks of a run, and while the task is
+deferred or waits for a slot. The keeper is one trigger of an asset watcher, and uses no slot. If a task or run is over,
+the keeper frees its lease when no work runs under the lease. Such tasks were killed, or could not reach the lock store
+at their end. If the keeper cannot check the work, it lets the lease expire. Its event then starts the DAGs that are
+scheduled on :data:`SUSPECT_LEASES`, such as the force release of suspect leases. The keeper also drops the deferred
+requests of finished tasks.
 """
 
 from __future__ import annotations
@@ -52,10 +52,10 @@ if TYPE_CHECKING:
 
 EVERY_S = 20.0
 REPEAT_S = 600.0
-"""How often it reports the same leases again, and tries an invalid connection again, in seconds."""
+"""The time between two reports of the same leases, and between two tries of an invalid connection, in seconds."""
 
 SETTLE_S = 30.0
-"""How long a run is over before its leases are, in seconds: Airflow takes seconds to stop a marked task."""
+"""The time between the end of a run and the end of its leases, in seconds: Airflow needs seconds to stop a task."""
 
 AT_ONCE = 100
 """The most runs in one question to Airflow."""
@@ -65,13 +65,14 @@ T = TypeVar("T", "Lease", "Waiter")
 
 
 class HiveLockKeeper(BaseEventTrigger):
-    """Keeps the leases of one Airflow on one lock store.
+    """Keeps the leases of one Airflow in one lock store.
 
-    Several keepers do no harm. A pause does no harm either: a lease lasts far longer than a triggerer's restart.
+    Several keepers can run at the same time. A pause is harmless, because a lease lasts far longer than a triggerer's
+    restart.
 
-    :param every_s: how often it looks, in seconds.
-    :param ends: end with the connection: when that is gone, or has never worked for as long as a waiter would tolerate.
-        An asset's keeper must not end: Airflow would start it again at once.
+    :param every_s: the time between two checks, in seconds.
+    :param ends: end if the connection is gone, or has failed since its first use for longer than a waiter tolerates.
+        An asset's keeper must not end, because Airflow would start it again at once.
     """
 
     def __init__(
@@ -103,7 +104,7 @@ class HiveLockKeeper(BaseEventTrigger):
             await asyncio.sleep(self.every_s)
             try:
                 suspects = await self._keep()
-            except Exception as error:  # noqa: BLE001 - a keeper that ended here would let every lease lapse
+            except Exception as error:  # noqa: BLE001 - without a keeper, every lease would expire
                 if not self._goes_on(error):
                     return
             else:
@@ -140,7 +141,7 @@ class HiveLockKeeper(BaseEventTrigger):
         return True
 
     async def _keep(self) -> dict[str, str]:
-        """Free leases that are over, renew leases that are due. Return the suspect leases by id, with the reasons."""
+        """Free leases that are over, and renew leases that are due. Return the suspect leases' reasons by lease id."""
         self._further.check(self.log)
         hook, answers = await self._load()
         if not self._trial.is_due(hook.settings):
@@ -166,7 +167,7 @@ class HiveLockKeeper(BaseEventTrigger):
             if await asyncio.to_thread(manager.forget_deferred, waiter.owner, waiter.attempt):
                 self.log.info("Removed the deferred request of %s, because its task is over", printable(waiter.owner))
         if time.monotonic() > self._swept_at + SWEEP_S:
-            with suppress(UpgradeNeeded):  # a later version's keeper sweeps; this one goes on to renew
+            with suppress(UpgradeNeeded):  # a later version's keeper sweeps; this one only renews
                 await asyncio.to_thread(manager.sweep)
             self._swept_at = time.monotonic()
         metrics.standing(standing, waiters, now, hook.installation, len(suspects))
@@ -176,8 +177,8 @@ class HiveLockKeeper(BaseEventTrigger):
     async def _judge(
         self, owned: Sequence[tuple[Owner, Lease]], deferred: Sequence[tuple[Owner, Waiter]]
     ) -> tuple[dict[str, Verdict], list[Waiter]]:
-        """The leases that are over according to Airflow, and the away requests of tasks that are over. Without an
-        answer, nothing is over."""
+        """The verdicts on leases that are over in Airflow, by lease id, and the deferred requests of finished tasks.
+        Both are empty if Airflow does not answer."""
         verdicts: dict[str, Verdict] = {}
         gone: list[Waiter] = []
         try:
@@ -191,7 +192,7 @@ class HiveLockKeeper(BaseEventTrigger):
                     if judge_task(owner, await comms.state_of(owner)).stale:
                         gone.append(waiter)
         except CannotTell as error:
-            # It is not asked again: to wait for each lease in turn could miss the last time for a renewal.
+            # Airflow is not asked again, because a wait for each lease could miss the last time for a renewal.
             self.log.warning("Keeping leases, because Airflow did not report the states of their tasks: %s", error)
         except Exception:
             # The other leases still have to be renewed.
@@ -199,7 +200,7 @@ class HiveLockKeeper(BaseEventTrigger):
         return verdicts, gone
 
     async def _in_doubt(self, dag_id: str, leases: Sequence[tuple[Owner, Lease]]) -> AsyncIterator[tuple[Owner, Lease]]:
-        """The leases that may be over, by few questions: most are not."""
+        """The leases that can be over. Most leases are not, so this needs only a few questions to Airflow."""
         over = {owner.run_id for owner, lease in leases if lease.id in self._over_since}
         for run_ids in _parts(sorted({owner.run_id for owner, _ in leases} - over)):
             if not await comms.all_go_on(dag_id, run_ids):
@@ -214,7 +215,7 @@ class HiveLockKeeper(BaseEventTrigger):
     async def _freed(
         self, manager: LockManager, installation: str, owner: Owner, lease: Lease, verdict: Verdict
     ) -> str | None:
-        """Call :meth:`_free`, but keep its failure to this lease: other leases are still freed or renewed."""
+        """Call :meth:`_free`. Log its failure, so that the other leases are still freed or renewed."""
         try:
             return await self._free(manager, installation, owner, lease, verdict)
         except StoreUnavailable:
@@ -226,7 +227,7 @@ class HiveLockKeeper(BaseEventTrigger):
     async def _free(
         self, manager: LockManager, installation: str, owner: Owner, lease: Lease, verdict: Verdict
     ) -> str | None:
-        """Free *lease* if no work can run under it. Return the reason if a user has to check it."""
+        """Free *lease* if no work runs under it. Return a reason if a user has to check the work, else None."""
         own = is_for_its_task(owner, lease)
         first = lease.id not in self._over_since
         since = self._over_since.setdefault(lease.id, time.monotonic())
@@ -235,7 +236,7 @@ class HiveLockKeeper(BaseEventTrigger):
         if not manager.capabilities.remembers:
             return f"{verdict.reason}, but this store does not record the work under a lease. It frees the lease when it expires"
         if not own and verdict.unknown:
-            return verdict.reason  # no record shows what has run under it
+            return verdict.reason  # no record shows the work under it
         try:
             verdict = await self._looks.of(lease.id, partial(judge_work, owner, lease, verdict))
         except (CannotTell, TimeoutError) as error:
@@ -247,7 +248,7 @@ class HiveLockKeeper(BaseEventTrigger):
         return await free(manager, installation, lease, verdict, self.log)
 
     async def _lapses(self, owner: Owner) -> bool:
-        """Whether a suspect lease is not renewed: its run is over."""
+        """Whether a suspect lease of *owner* may expire, because its run is over."""
         try:
             return judge_owner(owner, *await comms.run_of(owner)).stale
         except CannotTell:
@@ -260,13 +261,13 @@ class HiveLockKeeper(BaseEventTrigger):
             self.log.info("Not renewed: %s", error)
         except StoreUnavailable:
             raise
-        except HiveLockError as error:  # it concerns only this lease, and the others must be renewed
+        except HiveLockError as error:  # only this lease failed, and the others must be renewed
             self.log.warning("Lease %s cannot be renewed: %s", lease.id, error)
         except Exception:
             self.log.exception("Lease %s cannot be renewed", lease.id)
 
     async def _load(self) -> tuple[HiveLockHook, bool]:
-        """The connection, and whether Airflow answers. Without an answer, the last known connection."""
+        """The connection's hook, and whether Airflow answers. If it does not, the last known hook."""
         hook = HiveLockHook(self.hivelock_conn_id)
         try:
             await comms.load(hook)
@@ -289,7 +290,7 @@ async def _by_airflow(owner: Owner, lease: Lease) -> Verdict:
 
 
 async def _tasks_in_doubt(dag_id: str, owned: Sequence[tuple[Owner, T]]) -> AsyncIterator[tuple[Owner, T]]:
-    """The owners with a task that may be over, by few questions."""
+    """The owners whose task can be over, with few questions to Airflow."""
     for run_ids in _parts(sorted({owner.run_id for owner, _ in owned})):
         states = await comms.states_in(dag_id, run_ids, {owner.task_id for owner, _ in owned})
         for owner, thing in owned:
@@ -311,7 +312,7 @@ def _by_dag(owned: Iterable[tuple[Owner, T]]) -> Mapping[str, Sequence[tuple[Own
 
 
 def _is_due(lease: Lease, now: datetime) -> bool:
-    """Whether a third of it has passed: its task does not renew it."""
+    """Whether a third of the lease's time has passed, so that its task does not renew it."""
     return lease.expires is not None and (lease.expires - now).total_seconds() < lease.lease_s * 2 / 3
 
 
@@ -322,9 +323,9 @@ def _parts(items: Iterable[str]) -> Iterator[list[str]]:
 
 
 def suspect_leases(hivelock_conn_id: str = HiveLockHook.default_conn_name) -> Asset:
-    """The asset of a connection's suspect leases. Schedule an unpaused DAG on it, and the connection's keeper runs.
+    """The asset of a connection's suspect leases. If an unpaused DAG is scheduled on it, the connection's keeper runs.
 
-    The DAG starts when there are leases with a finished or unknown owner, and the keeper cannot check their work.
+    The DAG starts if a lease has a finished or unknown owner, and the keeper cannot check the lease's work.
     """
     suffix = "" if hivelock_conn_id == HiveLockHook.default_conn_name else f"_{hivelock_conn_id}"
     return Asset(

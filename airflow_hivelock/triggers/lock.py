@@ -1,7 +1,7 @@
-"""Triggers that wait for locks in the triggerer, where waiting costs no worker slot.
+"""Triggers that wait for locks in the triggerer, where a wait uses no worker slot.
 
 All waiters of a triggerer share one lock manager, and so one session with the lock store. Blocking calls run in a small
-pool of threads; the event loop only waits.
+pool of threads. The event loop only waits.
 """
 
 from __future__ import annotations
@@ -37,18 +37,18 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 AGAIN_S = 5.0
-"""How long a superseded trigger waits before it ends, in seconds, because Airflow may start it again at once."""
+"""The pause of a superseded trigger before its end, in seconds, because Airflow can start it again at once."""
 
 _pool = ThreadPoolExecutor(8, "hivelock")
 _keepers: dict[str, asyncio.Task[None]] = {}
 
 
 class LockTrigger(StrictNames, BaseTrigger):
-    """The common part of the triggers. ``__init__`` only stores: an error there would end the triggerer.
+    """The base class of the triggers. ``__init__`` only stores values, because an error there would end the triggerer.
 
-    :param owner: the owner if a worker has deferred; empty if the task starts here. Then its fields are rendered here
-        too.
-    :param spec: the fields of a :class:`LockSpec`. They are attributes, because Airflow renders those.
+    :param owner: the owner, if a worker has deferred. Empty if the task starts in the triggerer, which then also
+        renders the task's fields.
+    :param spec: the fields of a :class:`LockSpec`. They become attributes, because Airflow renders attributes.
     """
 
     def __init__(
@@ -76,7 +76,7 @@ class LockTrigger(StrictNames, BaseTrigger):
         return f"{type(self).__module__}.{type(self).__name__}", arguments | self._further.fields()
 
     def _arguments(self) -> dict[str, Any]:
-        """All arguments that this version knows."""
+        """The arguments of this version, with their values."""
         return {
             "hivelock_conn_id": self.hivelock_conn_id,
             **asdict(LockSpec.of(self)),
@@ -86,12 +86,12 @@ class LockTrigger(StrictNames, BaseTrigger):
         }
 
     def render_template_fields(self, context: Any, jinja_env: Any = None) -> None:
-        """Render the fields like Airflow. A failure waits for ``run()``: here it would cost a slot and not be shown."""
+        """Render the fields like Airflow. Leave an error to ``run()``: here it would use a slot and not be shown."""
         try:
             super().render_template_fields(context, jinja_env)
         except HiveLockError as error:
             self._refused = error
-        except Exception as error:  # noqa: BLE001 - a template is the user's, and can raise anything
+        except Exception as error:  # noqa: BLE001 - a user's template can raise any exception
             self._refused = InvalidRequest(f"reads and writes cannot be rendered in the triggerer: {error!r}")
         finally:
             comms.forget_dag(context, self.task_instance)
@@ -105,8 +105,8 @@ class LockTrigger(StrictNames, BaseTrigger):
                 "Another process acts for this task. Airflow starts this trigger again if it still needs it: %s", error
             )
             await asyncio.sleep(AGAIN_S)
-            # End as if cancelled. Airflow then starts it again if this triggerer still has it, and no other. Any other
-            # end without an event fails the task. Without an end, no trigger would wait for a task that came back.
+            # End as if cancelled. Then Airflow starts the trigger again if it still belongs to this triggerer. Any
+            # other end without an event fails the task. Without an end, no trigger would wait for a task that comes back.
             raise asyncio.CancelledError from None
         except HiveLockError as error:
             self.log.error("%s", error)
@@ -114,21 +114,21 @@ class LockTrigger(StrictNames, BaseTrigger):
             if isinstance(event, TaskFailedEvent) and not compat.TRIGGERS_RETRY:
                 raise
         yield event
-        # Wait until Airflow has stored the event, and so has read the log lines before it. Later lines, and those of a
-        # trigger that has ended, may be missing in the task's log.
+        # Wait until Airflow has stored the event, because it has then read all log lines before the event. Lines after
+        # the event or after the trigger's end can be missing in the task's log.
         try:
             await asyncio.get_running_loop().create_future()
         except asyncio.CancelledError as cancelled:
             if not comms.ended_by_airflow(cancelled):
                 raise
-            await _to_the_end(self._let_go())  # not by on_kill: Airflow would log that a user has acted
+            await _to_the_end(self._let_go())  # for on_kill() Airflow would log a user's action
 
     async def on_kill(self) -> None:
-        """Clean up: a user has acted on its task, or another triggerer has got it."""
+        """Clean up after a user has acted on the task, or after another triggerer has taken over the trigger."""
         await _to_the_end(self._let_go())
 
     async def cleanup(self) -> None:
-        """Clean up in an Airflow without ``on_kill()``. Airflow calls this at every end."""
+        """Clean up in an Airflow without ``on_kill()``. Airflow calls this at every end of a trigger."""
         if not compat.TRIGGERS_HEAR_OF_KILLS:
             await self.on_kill()
 
@@ -143,10 +143,13 @@ class LockTrigger(StrictNames, BaseTrigger):
         return TaskFailedEvent()
 
     async def _let_go(self) -> None:
-        """Leave behind no request and no lease that its task does not need."""
+        """Remove a request or a lease that the task does not need."""
 
     def _spec(self) -> LockSpec:
-        """The declared locks. Raises HiveLockError if they are invalid."""
+        """The declared locks.
+
+        :raises HiveLockError: they are invalid.
+        """
         if self._refused is not None:
             raise self._refused
         if self.timeout_s is not None and not isinstance(self.timeout_s, int | float):
@@ -154,7 +157,7 @@ class LockTrigger(StrictNames, BaseTrigger):
         return LockSpec.of(self)
 
     async def _outcome(self, start: Callable[[Ask, Callable[[], None]], Polled[T]]) -> T | None:
-        """Poll what *start* returns until there is an outcome; None if locking is turned off.
+        """Poll the result of *start* until it has an outcome, and return that. None if locking is turned off.
 
         :raises HiveLockError: an error for the user.
         """
@@ -163,12 +166,12 @@ class LockTrigger(StrictNames, BaseTrigger):
         changed = asyncio.Event()
 
         def wake() -> None:
-            with suppress(RuntimeError):  # the loop has been closed, so the wait is over
+            with suppress(RuntimeError):  # the loop is closed, so the wait is over
                 loop.call_soon_threadsafe(changed.set)
 
         hook = await hook_of(self.hivelock_conn_id)
         owner = self._owner(hook)
-        if not await self._in_pool(lambda: spec.locks(hook, self.log)):  # it may read SQL
+        if not await self._in_pool(lambda: spec.locks(hook, self.log)):  # this can read SQL
             return None
         _keep_leases(self.hivelock_conn_id)
 
@@ -189,7 +192,7 @@ class LockTrigger(StrictNames, BaseTrigger):
         return outcome
 
     def _options(self, hook: HiveLockHook) -> dict[str, Any]:
-        """Further arguments of its request."""
+        """Other arguments of the request."""
         return {}
 
     def _owner(self, hook: HiveLockHook) -> Owner:
@@ -202,7 +205,7 @@ class LockTrigger(StrictNames, BaseTrigger):
         return self.attempt if self.owner or self.task_instance is None else self.task_instance.try_number
 
     async def _in_pool(self, function: Callable[[], T]) -> T:
-        """Run a blocking call in a thread. Cancellation does not stop it: see :meth:`_settled`."""
+        """Run a blocking call in a thread. Return its result. Cancellation does not stop it: see :meth:`_settled`."""
         context = contextvars.copy_context()  # so that its log lines are in the task's log
         call = asyncio.get_running_loop().run_in_executor(_pool, context.run, function)
         call.add_done_callback(lambda done: done.cancelled() or done.exception())
@@ -210,20 +213,20 @@ class LockTrigger(StrictNames, BaseTrigger):
         return await asyncio.shield(call)
 
     async def _settled(self) -> None:
-        """Wait for the call that was running when this trigger was cancelled."""
+        """Wait for the blocking call that ran when this trigger was cancelled."""
         if self._call is not None:
             await asyncio.wait([self._call])
 
 
 class HiveLockTrigger(LockTrigger):
-    """Acquires locks, or waits until it could: one queue position, kept over restarts of the triggerer.
+    """Acquires locks, or waits for the request's turn. The queue position survives restarts of the triggerer.
 
-    :param lease_s: how long the lease is trusted without renewal, in seconds.
-    :param ends_task: end the task with the lease as its XCom; False: resume it on a worker with the lease.
+    :param lease_s: the duration of the lease without renewal, in seconds.
+    :param ends_task: True ends the task with the lease as its XCom. False resumes the task on a worker with the lease.
     :param warning: a text to log when the locks are acquired.
-    :param round_number: the number of its :class:`Round`. In a round with a deferred grant it takes nothing, and
-        resumes the task when it could.
-    :param waited_s: and *waited_for*, *slot_s*, *asked_s*, *unanswered*: the other fields of that round.
+    :param round_number: the number of the :class:`Round`. In a round with a deferred grant, the trigger acquires no
+        locks, and resumes the task at the request's turn.
+    :param waited_s: like *waited_for*, *slot_s*, *asked_s* and *unanswered*, a field of that round.
     :param terms: the fields of :class:`LeaseTerms`.
     """
 
@@ -288,9 +291,9 @@ class HiveLockTrigger(LockTrigger):
         return TaskSuccessEvent()
 
     async def _let_go(self) -> None:
-        """Drop the position, or the lease, if the task is over; else leave the position to the task's next trigger.
+        """If the task is over, drop the queue position or the lease. Otherwise leave the position to the next trigger.
 
-        So no lease stays that Airflow has not stored: it drops the event of a task marked failed meanwhile.
+        Airflow drops the event of a task that was marked failed, so no task would ever release its lease.
         """
         await self._settled()
         if self._wait is None or self._waiter is None:
@@ -311,7 +314,7 @@ class HiveLockTrigger(LockTrigger):
             self.log.info("The queue position is kept for the process that waits for the task now")
 
     def _given(self, outcome: Lease | NeedsSlot | None) -> dict[str, Any]:
-        """The value for the task or its worker. It logs whether the locks are kept while there is no worker."""
+        """The value for the task or its worker. Log whether the locks are held while the task waits for a worker."""
         if outcome is None:
             return OFF
         if isinstance(outcome, NeedsSlot):
@@ -329,7 +332,7 @@ class HiveLockTrigger(LockTrigger):
 
     def _options(self, hook: HiveLockHook) -> dict[str, Any]:
         before, invitation_s = self._round(), hook.settings.invitation_s
-        if self.owner and invitation_s:  # this trigger may have to wait that long before it resumes its task
+        if self.owner and invitation_s:  # the trigger can wait so long before it resumes its task
             invitation_s = min(invitation_s + resume_s(self.unanswered), MAX_INVITATION_S)
         return {
             "terms": LeaseTerms.of(self),
@@ -355,9 +358,9 @@ class HiveLockTrigger(LockTrigger):
 
 
 class HiveLockSensorTrigger(LockTrigger):
-    """Waits until locks could be had, and takes none. Its time-out begins again when the triggerer restarts.
+    """Waits until the locks are free, and acquires none. Its time-out starts again when the triggerer restarts.
 
-    :param soft_fail: skip the task after the time-out instead of failing it.
+    :param soft_fail: after the time-out, skip the task instead of failing it.
     """
 
     def __init__(self, *, soft_fail: bool = False, **kwargs: Any) -> None:
@@ -376,11 +379,11 @@ class HiveLockSensorTrigger(LockTrigger):
 
 
 def _keep_leases(conn_id: str) -> None:
-    """Renew leases in each triggerer where tasks wait. If waiters fill the triggerer, Airflow cannot start a keeper."""
+    """Start a keeper in each triggerer with waiters, because Airflow cannot start one if waiters fill the triggerer."""
     loop = asyncio.get_running_loop()
     keeping = _keepers.get(conn_id)
     if keeping is None or keeping.done() or keeping.get_loop() is not loop:
-        # Without the context of the first task that waits: the keeper would write to that task's log.
+        # In a new context, because with the context of the first waiter the keeper would write to that task's log.
         _keepers[conn_id] = loop.create_task(_keep(conn_id), context=contextvars.Context())
 
 
@@ -390,7 +393,7 @@ async def _keep(conn_id: str) -> None:
 
 
 async def _to_the_end(work: Coroutine[Any, Any, None]) -> None:
-    """Await *work*, although Airflow cancels a trigger again every second until it has ended."""
+    """Await *work*, although Airflow cancels a trigger every second until it has ended."""
     task = asyncio.ensure_future(work)
     while not task.done():
         with suppress(asyncio.CancelledError):

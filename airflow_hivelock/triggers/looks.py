@@ -1,4 +1,4 @@
-"""Checks of the work under leases, each in a thread of its own; and the force release of leases that are over."""
+"""Checks the work under leases in separate threads, and frees leases that are over."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ if TYPE_CHECKING:
     from airflow_hivelock.work.stale import Verdict
 
 LOOK_S = 30.0
-"""How long a check of work may take, in seconds: a cluster that does not answer delays no other lease."""
+"""The time limit of a check of work, in seconds."""
 
 
 class Looks:
-    """The checks that run now, by lease id."""
+    """The running checks, by lease id."""
 
     def __init__(self) -> None:
         self._running: dict[str, Future[Verdict]] = {}
 
     async def of(self, lease_id: str, judge: Callable[[], Verdict]) -> Verdict:
-        """Call *judge* in a thread of its own: a silent cluster may block a shared thread forever.
+        """Call *judge* in a separate thread, because a silent cluster can block a thread for ever. Return its verdict.
 
-        :raises CannotTell: the cluster gives no usable answer.
-        :raises TimeoutError: it does not answer in time. The next check begins only when that one has ended.
+        :raises CannotTell: the cluster's answer is not usable.
+        :raises TimeoutError: the cluster does not answer in time. The next check starts only after this one has ended.
         """
         self._running = {each: look for each, look in self._running.items() if not look.done()}
         if lease_id in self._running:
@@ -43,7 +43,7 @@ class Looks:
         def look() -> None:
             try:
                 looking.set_result(judge())
-            except Exception as error:  # noqa: BLE001 - it is raised where the result is awaited
+            except Exception as error:  # noqa: BLE001 - the caller that awaits the result gets it
                 looking.set_exception(error)
             except BaseException as error:  # noqa: BLE001 - SystemExit would end the triggerer's event loop
                 looking.set_exception(RuntimeError(f"the check raised {error!r}"))
@@ -53,7 +53,7 @@ class Looks:
 
 
 async def free(manager: LockManager, installation: str, lease: Lease, verdict: Verdict, log: Any) -> str | None:
-    """Free a stale *lease* if it is unchanged. Return the reason if a user has to check it."""
+    """Free a stale *lease* if it is unchanged. Return a reason if a user has to check it, else None."""
     user = f"keeper of {installation}"
     try:
         freed = await asyncio.to_thread(manager.force_release, lease.id, reason=verdict.reason, user=user, seen=lease)

@@ -1,4 +1,4 @@
-"""Waits in the triggerer until the lock store answers, for a task that has to ask it on a worker."""
+"""Waits in the triggerer until the lock store answers. The task then asks the store on a worker."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 
 
 class HiveLockStoreTrigger(LockTrigger):
-    """Resumes a task when the lock store answers. It takes no locks and is in no queue.
+    """Resumes a task when the lock store answers. It acquires no locks and is in no queue.
 
-    :param unanswered: how many workers in a row have got no answer.
+    :param unanswered: the number of workers in a row that got no answer.
     """
 
     def __init__(self, *, unanswered: int = 1, **kwargs: Any) -> None:
@@ -46,9 +46,9 @@ class HiveLockStoreTrigger(LockTrigger):
 
 
 def _ask(hook: HiveLockHook, patience: Patience) -> Silent | None:
-    """Ask the lock store; None: it has answered.
+    """Ask the lock store. Return None if it answers.
 
-    :raises StoreUnavailable: it has not answered for ten minutes.
+    :raises StoreUnavailable: the store has not answered for ten minutes.
     """
     try:
         hook.manager().now()

@@ -1,10 +1,10 @@
-"""Waiting for locks in Airflow: the core's pending requests, with logs and metrics.
+"""Waits for locks in Airflow: the core's pending requests, with logs and metrics.
 
-It is the same for all waiters: a worker that pokes, one that reschedules itself, a trigger. Each polls, and between two
-polls waits in its own way for the wake-up, for ``wait_s()`` at most. The core has the deadline and the patience.
+All waiters use it: a worker that pokes, a worker that reschedules itself, and a trigger. Each waiter polls. Between two
+polls it waits for the wake-up in its own way, for ``wait_s()`` at most. The core has the deadline and the patience.
 
-A lock store may be away from the first connection on. So a waiter connects when it first polls, and one patience covers
-the connection and the request. This is the only home of that rule. A task that waits in place uses :func:`patiently`.
+A lock store can be unavailable at the first connection. So a waiter connects at its first poll, and one patience covers
+the connection and the request. Only this module has that rule. A task that waits in place uses :func:`patiently`.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ if TYPE_CHECKING:
     Ask = Callable[[], tuple[LockManager, LockRequest]]
 
 STILL_S = (60.0, 300.0)
-"""After how many seconds a waiter logs that it still waits."""
+"""The times at which a waiter logs that it still waits, in seconds after its start."""
 
 THEN_EVERY_S = 900.0
-"""How often it logs that after the last of these, in seconds."""
+"""The time between two such log lines after the last of these, in seconds."""
 
 Outcome = TypeVar("Outcome")
 Answer = TypeVar("Answer")
@@ -50,10 +50,10 @@ def patiently(
     patience: Patience | None = None,
     prefix: str = "",
 ) -> Answer:
-    """Return the result of *ask* when the lock store answers: for a task that can only wait where it is.
+    """Return the result of *ask* when the lock store answers. It blocks, for a task that can only wait in place.
 
-    :param check: called before each further question; an error from it ends the wait.
-    :param patience: how long the store may be silent; default: ten minutes.
+    :param check: called before each new try. An error from it ends the wait.
+    :param patience: the longest silence of the store. The default is ten minutes.
     :param prefix: the start of the log line about the outage.
     :raises StoreUnavailable: the patience is over.
     """
@@ -71,7 +71,7 @@ def patiently(
 
 
 def next_still_s(waited_s: float) -> float:
-    """When the next line is due, in seconds of waiting, after *waited_s*."""
+    """The time of the next "still waiting" line after *waited_s*, in seconds of waiting."""
     last_s = STILL_S[-1]
     later_s = last_s + THEN_EVERY_S * (1 + max(0.0, waited_s - last_s) // THEN_EVERY_S)
     return next((at_s for at_s in STILL_S if at_s > waited_s), later_s)
@@ -81,8 +81,8 @@ def next_still_s(waited_s: float) -> float:
 class InTheWay:
     """A present or past blocker of a waiter.
 
-    :param holds: it still holds the locks; otherwise it waits, or has gone.
-    :param held_since: since when a blocker that has gone held them, by the store's clock; None if unknown.
+    :param holds: whether it holds the locks now. Otherwise it waits, or is gone.
+    :param held_since: the time of the grant of a blocker that is gone, by the store's clock. None if unknown.
     """
 
     owner: str
@@ -91,7 +91,7 @@ class InTheWay:
 
 
 class Blockers:
-    """The blockers of a waiter over time, for its log.
+    """The present and past blockers of a waiter, for its log.
 
     :param before: the owners from earlier rounds.
     """
@@ -104,7 +104,7 @@ class Blockers:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The owners of all blockers so far: the first MOST_SHOWN of them."""
+        """The owners of the first MOST_SHOWN blockers so far."""
         return tuple(self._ever)[:MOST_SHOWN]
 
     def move(self, in_the_way: Sequence[Blocker | Holder]) -> list[Blocker | Holder]:
@@ -121,27 +121,26 @@ class Blockers:
         return gone
 
     def saw(self, holder: Blocker | Holder) -> None:
-        """Remember since when *holder* holds, if it is known."""
+        """Remember the time of *holder*'s grant, if it is known."""
         if isinstance(holder, Holder):
             self._since[holder.owner] = holder.since
 
     def ask_about(self, those: Iterable[Blocker | Holder], *, gone: bool = False) -> None:
-        """Mark these, so that Airflow is asked about their runs."""
+        """Mark these blockers. Airflow is asked about the runs of marked blockers."""
         for one in list(those)[:MOST_SHOWN]:
             since = self._since.pop(one.owner, None) if gone else None
             self._ask[one.owner] = InTheWay(one.owner, not gone and not _waits(one), since)
 
     def asked(self) -> list[InTheWay]:
-        """The marked blockers; each is returned once."""
+        """Return the marked blockers, and remove their marks."""
         asked, self._ask = list(self._ask.values()), {}
         return asked
 
 
 class Polled(Generic[Outcome]):
-    """A wait for an outcome. Used by one thread at a time.
+    """A wait for an outcome. Only one thread at a time may use it.
 
-    :param begin: connects to the lock store, and begins the request. Called at the first poll, and again until the
-        store answers.
+    :param begin: connects to the lock store, and begins the request. Called at each poll until the store answers.
     :ivar silent: whether the store did not answer at the last poll.
     """
 
@@ -165,20 +164,20 @@ class Polled(Generic[Outcome]):
 
     @property
     def wanted(self) -> str:
-        """The locks in the form of the log."""
+        """The locks as text for the log."""
         return _some(self._pending.request.locks) if self._pending else "the locks"
 
     @property
     def manager(self) -> LockManager:
-        """The lock manager, after it has connected."""
+        """The lock manager, after the first connection."""
         return self._manager
 
     def waited_s(self) -> float:
-        """How long the task has waited since it first asked, in seconds."""
+        """The time since the task first asked, in seconds."""
         return self._patience.waited_s()
 
     def wait_s(self) -> float | None:
-        """How long to wait for a wake-up at most, in seconds; None: without a bound; 0: not at all."""
+        """The longest wait for a wake-up, in seconds. None means no limit, 0 means no wait."""
         wait_s = self._pending.wait_s() if self._pending else self._recheck_s
         if self._still_s is None:
             return wait_s
@@ -188,7 +187,7 @@ class Polled(Generic[Outcome]):
     def poll(self) -> Outcome | None:
         """Return the outcome, or None if there is none yet.
 
-        :raises LockTimeout: the deadline has passed; the request has left the queue.
+        :raises LockTimeout: the deadline is over, and the request has left the queue.
         :raises StoreUnavailable: the store has not answered for too long.
         """
         try:
@@ -209,7 +208,7 @@ class Polled(Generic[Outcome]):
         return None
 
     def _connect(self) -> Silent | None:
-        """Begin the request, if necessary; return Silent if the store does not answer."""
+        """Begin the request, if it has not begun. Return Silent if the store does not answer, else None."""
         if self._pending is None:
             try:
                 self._pending = self._begin()
@@ -223,7 +222,7 @@ class Polled(Generic[Outcome]):
         raise NotImplementedError
 
     def _tell(self, in_the_way: Sequence[Blocker | Holder], wanted: str = "") -> None:
-        """Log the blockers of the locks, or of the other thing that is *wanted*; log them again when they change."""
+        """Log the blockers if they have changed. *wanted* is what the request waits for, by default its locks."""
         who = frozenset(map(str, in_the_way))
         if who == self._logged:
             return
@@ -242,7 +241,7 @@ class Polled(Generic[Outcome]):
             self._log.info("In the way: %s", shown)
 
     def _say_still(self) -> None:
-        """Log at growing intervals that it still waits."""
+        """Log at growing intervals that the request still waits."""
         waited_s = self.waited_s()
         if self._still_s is None or waited_s < self._still_s:
             return
@@ -257,16 +256,15 @@ class Polled(Generic[Outcome]):
 
 
 class Wait(Polled[Lease | NeedsSlot]):
-    """One request for locks that keeps its queue position. A deferred request ends with NeedsSlot, and takes none.
+    """One request for locks, which keeps its queue position. A deferred request ends with NeedsSlot, without locks.
 
-    :param ask: returns the lock manager and the request. It may ask the lock store and a metastore.
-    :param wake: called from any thread when another :meth:`poll` is worthwhile; must not block.
-    :param before: the rounds before this request.
+    :param ask: returns the lock manager and the request. It can ask the lock store and a metastore.
+    :param wake: called from any thread when another :meth:`poll` is useful. It must not block.
+    :param before: the round before this request.
     :param clock: monotonic seconds.
-    :ivar away: whether it has ended with NeedsSlot.
+    :ivar away: whether the request has ended with NeedsSlot.
     :ivar blockers: the blockers at the last poll.
-
-    ``counts`` is False for a wait that is begun only to be given up: no metric counts it.
+    :ivar counts: False for a wait that is begun only to be given up. No metric counts it.
     """
 
     def __init__(
@@ -317,13 +315,12 @@ class Wait(Polled[Lease | NeedsSlot]):
         return outcome
 
     def round(self) -> Round:
-        """The round before, with the wait up to now."""
+        """The round of this request, with the wait up to now."""
         asked = self._pending.asked if self._pending else None
         return self._before.until(self.waited_s(), self.ahead.names, asked)
 
     def give_up(self) -> bool:
-        """Leave the queue, or release the lease that was acquired; False: another process has taken it over, and it
-        stays."""
+        """Leave the queue, or release the acquired lease. Return False if another process has taken over."""
         if self.lease is not None:
             return self._manager.release(self.lease)
         try:
@@ -334,29 +331,28 @@ class Wait(Polled[Lease | NeedsSlot]):
         return True
 
     def hand_over(self) -> None:
-        """Leave the queue position to the owner's next process. Until it comes, later requests may go first."""
+        """Leave the queue position to the owner's next process. Later requests can go first until that process asks."""
         if self._pending is not None:
             self._pending.hand_over()
 
     def _with_time(self, one: Blocker | Holder) -> Blocker | Holder:
-        """The blocker with the time of its grant, if that can be read."""
+        """The blocker with the time of its grant, if the store can be asked for it."""
         if isinstance(one, Holder) or one.waiting or one.group:
             return one
         try:
             holders = self._manager.show(one.object)
         except HiveLockError as error:
-            self._log.warning("Cannot look who holds %s: %s", one.object, error)
+            self._log.warning("Cannot read who holds %s: %s", one.object, error)
             return one
         same = (h for h in holders if (h.owner, h.object, h.mode) == (one.owner, one.object, one.mode))
         return next(same, one)
 
 
 class Look(Polled[bool]):
-    """A check whether locks could be had now, without taking any: True, or not yet.
+    """Waits until the locks are free, without acquiring any. The outcome is True.
 
     :param ask: as in :class:`Wait`.
-    :param wake: called from any thread when another :meth:`poll` is worthwhile; must not block. None: nothing is
-        watched.
+    :param wake: as in :class:`Wait`. None means that the locks are not watched.
     """
 
     def __init__(
@@ -372,7 +368,7 @@ class Look(Polled[bool]):
         self._wake = wake
 
     def _begun(self) -> PendingLook:
-        # Kept in an attribute: a manager without references is closed when its connection has changed.
+        # Keep a reference: a manager without references is closed when its connection changes.
         self._manager, request = self._ask()
         return self._manager.look(request, self._wake, patience=self._patience)
 

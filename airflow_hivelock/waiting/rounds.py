@@ -1,8 +1,8 @@
-"""The data that a task's workers and triggers pass on about its wait: rounds, and since when it has asked.
+"""The data about a task's wait that its workers and triggers pass to each other.
 
-A task may ask for its locks several times: on a worker, in the triggerer, and again on a worker. A :class:`Round` goes
-with it. Only the round knows when the task first asked, which part of the wait counts, and how often workers got no
-answer.
+A task can ask for its locks several times: on a worker, in the triggerer, and again on a worker. They pass on a
+:class:`Round`. It has the time when the task first asked, the part of the wait that counts, and the number of workers
+without an answer.
 """
 
 from __future__ import annotations
@@ -21,48 +21,48 @@ if TYPE_CHECKING:
     from airflow_hivelock.locks.model import DeferredGrant
 
 MOST_SHOWN = 5
-"""How many locks and how many blockers the log names."""
+"""The largest number of locks, and of blockers, in a log line."""
 
 RESUME_S = 10.0
 """The shortest time from the start of a trigger to the resumption of a task that a worker has deferred, in seconds.
 
-Airflow's scheduler fails a resumed task if only then it learns that the worker had ended. That takes 2 s (median) to 7
-s after the deferral on a busy machine.
+Airflow's scheduler fails a resumed task if it learns only afterwards that the worker has ended. On a busy machine it
+learns that 2 s (median) to 7 s after the deferral.
 """
 
 LONGEST_PAUSE_S = 120.0
-"""The longest time between two workers that ask a lock store without an answer, in seconds."""
+"""The longest pause after a worker that got no answer from the lock store, in seconds."""
 
 MOST_UNANSWERED = 8
-"""How many workers in a row may get no answer. With the pauses between them that takes ten minutes at least."""
+"""The largest number of workers in a row without an answer. With the pauses that takes at least ten minutes."""
 
 
 _MOST_S = 1e11
-"""More seconds than any wait lasts, or any clock has; datetime accepts every smaller number."""
+"""The upper limit of times in seconds. datetime accepts every smaller number."""
 
 
 def resume_s(unanswered: int) -> float:
-    """How long after its start a trigger resumes a task that a worker has deferred, in seconds.
+    """The time after its start at which a trigger resumes a task that a worker has deferred, in seconds.
 
-    :param unanswered: how many workers in a row have got no answer from the lock store. Each one makes the pause
-        longer.
+    :param unanswered: the number of workers in a row without an answer from the lock store. The time grows with it.
     """
     return float(min(RESUME_S * 2 ** max(0, unanswered - 1), LONGEST_PAUSE_S))
 
 
 @dataclass(frozen=True)
 class Round:
-    """How often a task has waited in the triggerer until it could have its locks, and for how long.
+    """One wait of a deferred request in the triggerer, with the sums of all rounds so far.
 
-    :param number: from 1 on. In the first ROUNDS its trigger takes no locks. 0: the trigger always takes them.
-    :param waited_s: how long it has waited since it first asked, in seconds.
-    :param waited_for: the owners of its blockers.
-    :param slot_s: the part of *waited_s* that it waited for a worker slot, in seconds. A time-out does not count this
-        part.
-    :param asked_s: when it first asked, in seconds since 1970 by the lock store's clock; 0 if the store has not
-        answered yet.
-    :param unanswered: how many workers in a row have got no answer from the lock store.
-    :param until_s: when its invitation ends, in seconds since 1970 by the lock store's clock; 0 if it has none.
+    :param number: the number of the round, from 1. In the first ROUNDS rounds the trigger acquires no locks. 0 means
+        that the trigger always acquires them.
+    :param waited_s: the time since the task first asked, in seconds.
+    :param waited_for: the owners of the blockers.
+    :param slot_s: the part of *waited_s* in which the task waited for a worker slot, in seconds. Time-outs do not count
+        this part.
+    :param asked_s: the time when the task first asked, in seconds since 1970 by the lock store's clock. 0 if the store
+        has not answered yet.
+    :param unanswered: the number of workers in a row without an answer from the lock store.
+    :param until_s: the end of the invitation, in seconds since 1970 by the lock store's clock. 0 without one.
     """
 
     number: int = 0
@@ -76,52 +76,51 @@ class Round:
     def __post_init__(self) -> None:
         """Check the values.
 
-        :raises InvalidRequest: they are invalid, because another version wrote them.
+        :raises InvalidRequest: a value is invalid, because another version wrote it.
         """
         for name in ("number", "unanswered"):
             if not isinstance(getattr(self, name), int):
-                raise InvalidRequest(f"{name}={getattr(self, name)!r:.80} of a round: give a number")
+                raise InvalidRequest(f"{name}={getattr(self, name)!r:.80} of a round: must be a number")
         for name in ("waited_s", "slot_s", "asked_s", "until_s"):
             value = getattr(self, name)
             if not isinstance(value, int | float) or not 0 <= value < _MOST_S:
-                raise InvalidRequest(f"{name}={value!r:.80} of a round: give seconds")
+                raise InvalidRequest(f"{name}={value!r:.80} of a round: must be seconds")
         names = self.waited_for
         if not isinstance(names, list | tuple) or not all(isinstance(name, str) for name in names):
-            raise InvalidRequest(f"waited_for={names!r:.80}: give a list of names")
+            raise InvalidRequest(f"waited_for={names!r:.80}: must be a list of names")
         object.__setattr__(self, "waited_for", tuple(names[:MOST_SHOWN]))
 
     def deferred(self, invitation_s: float) -> DeferredGrant | None:
-        """The deferred grant of this round; None: its trigger takes the locks at its turn, and keeps them until there
-        is a worker slot.
+        """The deferred grant of this round. None if the trigger acquires the locks, and keeps them for the task.
 
-        :param invitation_s: how long an invitation lasts, in seconds.
+        :param invitation_s: the duration of an invitation, in seconds.
         """
         return invitations.of_round(self.number - 1, invitation_s) if self.number else None
 
     @property
     def last(self) -> bool:
-        """Whether its trigger takes the locks, because no invitation has led to a lease."""
+        """Whether the trigger acquires the locks in this round, because no invitation has led to a lease."""
         return self.number > invitations.ROUNDS
 
     @property
     def asked(self) -> datetime | None:
-        """When it first asked, by the lock store's clock; None if the store has not answered yet."""
+        """The time when the task first asked, by the lock store's clock. None if the store has not answered yet."""
         return datetime.fromtimestamp(self.asked_s, UTC) if self.asked_s else None
 
     @property
     def past(self) -> str:
-        """How long it has waited in all, and the owners that it waited for."""
+        """A text with the total wait, and the owners of the blockers."""
         return f"{span(self.waited_s)}{_for(self.waited_for)}"
 
     def until(self, waited_s: float, waited_for: tuple[str, ...], asked: datetime | None) -> Round:
-        """This round with the wait up to now."""
+        """A copy of this round with the wait up to now."""
         asked_s = self.asked_s or (asked.timestamp() if asked else 0.0)
         return replace(self, waited_s=waited_s, waited_for=waited_for, asked_s=asked_s)
 
     def next(self, *, answered: bool = True) -> Round:
-        """The next round, after a worker has asked and has got nothing.
+        """The round after a worker has asked without a grant.
 
-        :param answered: False if the lock store did not answer the worker: then the round stays the same.
+        :param answered: False if the lock store did not answer the worker. Then the number stays the same.
         """
         if answered:
             return replace(self, number=self.number + 1, unanswered=0, until_s=0.0)
@@ -130,8 +129,8 @@ class Round:
     def to_event(self, *, free: bool, until: datetime | None = None) -> dict[str, Any]:
         """The event for the worker.
 
-        :param free: the locks could be had, and the trigger has taken none; False: the event also contains a lease.
-        :param until: when its invitation ends.
+        :param free: True if it is the request's turn, and the trigger has acquired no locks. False with a lease.
+        :param until: the end of the invitation.
         """
         values = {each.name: getattr(self, each.name) for each in fields(self) if each.name != "number"}
         values |= {"waited_for": list(self.waited_for), "until_s": until.timestamp() if until else 0.0}
@@ -139,12 +138,12 @@ class Round:
 
     @classmethod
     def of(cls, event: Any) -> Self | None:
-        """The inverse of :meth:`to_event`, plus the wait for the worker slot; None for any other event."""
+        """The round in an event of :meth:`to_event`, plus the wait for the worker slot. None for any other event."""
         return cls.with_lease(event) if isinstance(event, dict) and "free" in event else None
 
     @classmethod
     def with_lease(cls, event: Any) -> Self:
-        """The round in an event, which may contain a lease."""
+        """The round in an event with or without a lease."""
         given = event if isinstance(event, dict) else {}
         values = {each.name: given[each.name] for each in fields(cls) if each.name in given}
         found = cls(**values | {"number": given.get("free", 0)})
