@@ -1,4 +1,4 @@
-"""The common part of the operators that acquire locks: four ways to wait for them."""
+"""The base class of the operators that acquire locks, with four ways to wait for them."""
 
 from __future__ import annotations
 
@@ -32,26 +32,26 @@ RESCHEDULE = timedelta(minutes=1)
 """The time between two pokes."""
 
 GLANCE_S = 1.0
-"""How often a worker that waits in its slot checks whether it has been killed, in seconds."""
+"""The time between two checks of a waiting worker whether it was killed, in seconds."""
 
 
 class AcquiresLocks(NamesLocks):
-    """Base of the operators that acquire locks.
+    """The base class of the operators that acquire locks.
 
-    :param lease_duration: how long the lease is trusted without renewal.
-    :param timeout: how long to wait for locks, and not for a worker slot; ``timedelta(0)``: fail at once; None: the
-        connection's time-out, by default without end.
-    :param waiting: how the task waits. ``trigger``: in the triggerer from start to end, without a slot. On success no
-        callback of the task runs. Its templates know neither XComs nor the DAG's own macros, so a task that uses them
-        begins on a worker. It ships the DAG with every waiting task: prefer ``defer`` for DAGs of many hundred tasks.
-        ``defer``: begins and ends on a worker. It takes free locks at once, and defers only to wait. ``reschedule``:
-        polls once a minute, and has no queue position in between. ``poke``: waits in its worker slot.
-    :param max_leases: how many leases of its group may be held at a time, this one included; None: any number. The lock
-        store counts them. A task that waits for a permit holds nothing, and blocks no other.
-    :param lease_group: which leases are counted; None: those of the DAG's tasks that name no group. DAGs that name the
-        same group share it.
-    :param lock_priority: the waiter with the larger priority goes first, within the lock store's bound on being
-        overtaken; None: the task's own ``priority_weight``, which is 1 by default.
+    :param lease_duration: the duration of the lease without renewal.
+    :param timeout: the longest wait for locks, without the wait for a worker slot. ``timedelta(0)`` fails at once. None
+        means the connection's time-out, by default no limit.
+    :param waiting: the way to wait. ``trigger`` waits in the triggerer from start to end, without a slot. On success no
+        callback of the task runs. The triggerer cannot render XComs and the DAG's own macros, so a task with them
+        starts on a worker. Each waiting task carries a copy of the DAG: prefer ``defer`` for DAGs of many hundred tasks.
+        ``defer`` starts and ends on a worker. It acquires free locks at once, and defers only to wait. ``reschedule``
+        polls once a minute, and has no queue position in between. ``poke`` waits in the worker slot.
+    :param max_leases: the largest number of leases of the group at a time, including this one. None means no limit.
+        The lock store counts the leases. A task that waits for a permit holds no lock, and blocks no other task.
+    :param lease_group: the group whose leases are counted. DAGs with the same group share it. None means the DAG's
+        tasks without a group.
+    :param lock_priority: the waiter with the larger priority goes first, within the lock store's limit on overtaking.
+        None means the task's own ``priority_weight``, which is 1 by default.
     """
 
     def __init__(
@@ -75,7 +75,7 @@ class AcquiresLocks(NamesLocks):
         self.lock_priority = weight if lock_priority is None else lock_priority
         check_terms(vars(self))
         self.lease_duration = lease_duration
-        self.lock_timeout = timeout  # not self.timeout, which is a sensor's own
+        self.lock_timeout = timeout  # self.timeout would be a sensor's own time-out
         self.waiting = waiting
         self._killed = False
 
@@ -86,12 +86,12 @@ class AcquiresLocks(NamesLocks):
         check_terms(arguments)
 
     def _acquire(self, context: Any, round_: Round | None = None, *, resume: str, ends_task: bool) -> Lease | None:
-        """Return the lease after waiting in the chosen way; None if locking is turned off.
+        """Wait in the chosen way, and return the lease. None if locking is turned off.
 
-        :param round_: the round after which the task asks again with its worker slot; of number 0 for the first time;
-            None for a task with a trigger that keeps the locks.
-        :param resume: the method that a deferred task resumes with.
-        :param ends_task: whether, with ``waiting="trigger"``, the trigger ends the task.
+        :param round_: the round before this request, with number 0 for the first request. None if the trigger acquires
+            the locks and keeps them.
+        :param resume: the method that resumes a deferred task.
+        :param ends_task: whether the trigger ends the task, with ``waiting="trigger"``.
         :raises TaskDeferred: the triggerer waits.
         :raises AirflowRescheduleException: a later poke waits.
         """
@@ -99,15 +99,14 @@ class AcquiresLocks(NamesLocks):
         if not LockSpec.of(self).locks(hook, self.log):
             return None
         changed = threading.Event()
-        # On a worker it joins no queue: its trigger does, and outlives this process.
+        # A worker joins no queue. Its trigger does, because the trigger lives longer than this process.
         deferred = DeferredGrant(hook.settings.invitation_s, has_slot=True) if self._defers else None
         wait = self._begin(hook, context, self._left_s(hook, context), changed.set, round_ or FIRST, deferred)
         try:
             while not isinstance(lease := wait.poll(), Lease):
                 if self._defers:
                     again = wait.round().next(answered=not wait.silent)
-                    # If a lease was granted and the answer was lost, the trigger takes it over, because it asks for the
-                    # same owner.
+                    # If the answer with a grant was lost, the trigger takes over the lease, because it has the same owner.
                     if round_ and round_.number:
                         self._say_given_back(wait, round_, again)
                     self._wait_in_triggerer(
@@ -131,7 +130,7 @@ class AcquiresLocks(NamesLocks):
 
     @property
     def _defers(self) -> bool:
-        """Whether it waits in the triggerer, for locks and for a lock store that does not answer."""
+        """Whether the task waits in the triggerer, for locks and for a lock store that does not answer."""
         return self.waiting in ("trigger", "defer")
 
     def _wait_in_triggerer(
@@ -142,13 +141,12 @@ class AcquiresLocks(NamesLocks):
         self._defer_to(HiveLockTrigger, resume, kwargs, hook, context)
 
     def on_kill(self) -> None:
-        # This is a signal handler: it interrupts a wait or an acquisition, which has to finish its step.
+        # This runs in a signal handler. The interrupted wait or acquisition has to finish its step.
         self._killed = True
         super().on_kill()
 
     def _patiently(self, ask: Callable[[], T]) -> T:
-        """Return the result of *ask* when the lock store answers: for questions when the task cannot go back to the
-        triggerer."""
+        """Return the result of *ask* when the lock store answers. Use it if the task cannot return to the triggerer."""
 
         def check() -> None:
             if self._killed:
@@ -157,9 +155,9 @@ class AcquiresLocks(NamesLocks):
         return patiently(ask, self.log, check)
 
     def _retake(self, context: Any, event: Any, *, resume: str, ends_task: bool) -> Lease:
-        """The lease that the trigger acquired, taken over by this process: later calls of the trigger have no effect.
+        """Take over the trigger's lease, and return it. Later calls of the trigger have no effect.
 
-        :raises TaskDeferred: the lock store does not answer; the trigger keeps the lease until the next worker asks.
+        :raises TaskDeferred: the lock store does not answer. The trigger keeps the lease until the next worker asks.
         """
         try:
             return self._retaken(context, event)
@@ -173,7 +171,7 @@ class AcquiresLocks(NamesLocks):
     def _retaken(self, context: Any, event: Any) -> Lease:
         hook = HiveLockHook(self.hivelock_conn_id)
         owner = self._lock_owner(hook, context)
-        if isinstance(event, str):  # dag.test() resumes even a task that its trigger has ended
+        if isinstance(event, str):  # dag.test() even resumes a task that its trigger has ended
             event = (found := hook.manager().lease_of(str(owner))) and found.to_json()
             if event is None:
                 raise AirflowException("the trigger failed the task. The reason is in the task's log")
@@ -209,10 +207,9 @@ class AcquiresLocks(NamesLocks):
         )
 
     def _give_back(self, context: Any) -> None:
-        """Leave the queue and release the lease, whatever this task has got so far.
+        """Leave the queue, or release the lease that this task has.
 
-        It is for ends that the trigger does not see: an execution time-out while it waits, or a failure of the trigger
-        itself.
+        The trigger does not see some ends of the task: an execution time-out in the wait, or a failure of the trigger.
         """
         wait = self._begin(HiveLockHook(self.hivelock_conn_id), context, 0, _ignore)
         wait.counts = False
@@ -220,13 +217,13 @@ class AcquiresLocks(NamesLocks):
             with suppress(LockTimeout):
                 wait.poll()
             wait.give_up()
-        except StoreUnavailable as error:  # it must not hide why the task ends
+        except StoreUnavailable as error:  # keep the error that ended the task
             self.log.warning(
                 "If the lock store has a request or lease of this task, it stays until the keeper frees it: %s", error
             )
 
     def _lock_kwargs(self, ends_task: bool, again: Round = FIRST) -> dict[str, Any]:
-        """The trigger's arguments, except the names.
+        """The trigger's arguments, except the names of objects.
 
         :param again: the round that the trigger begins.
         """
@@ -264,7 +261,7 @@ class AcquiresLocks(NamesLocks):
         )
 
     def _left_s(self, hook: HiveLockHook, context: Any) -> float | None:
-        """The time-out, in seconds; 0 for the first poke after it."""
+        """The time-out in seconds, None for no limit. 0 for the first poke after the time-out."""
         own = self.lock_timeout
         timeout_s = LockSpec.of(self).timeout_s(hook) if own is None else own.total_seconds()
         if timeout_s is None:
@@ -275,9 +272,9 @@ class AcquiresLocks(NamesLocks):
 
 
 def check_unanswered(task_id: str, unanswered: int) -> None:
-    """Refuse to send a task to the triggerer forever: the triggerer may reach the lock store, and no worker.
+    """Limit the returns of a task to the triggerer, which can perhaps reach the lock store although no worker can.
 
-    :raises StoreUnavailable: too many workers in a row have got no answer.
+    :raises StoreUnavailable: too many workers in a row got no answer.
     """
     if unanswered > MOST_UNANSWERED:
         raise StoreUnavailable(
@@ -287,4 +284,4 @@ def check_unanswered(task_id: str, unanswered: int) -> None:
 
 
 def _ignore() -> None:
-    """A wake-up without a waiter."""
+    """A wake-up that does nothing."""

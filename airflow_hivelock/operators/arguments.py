@@ -1,5 +1,4 @@
-"""The checks of an operator's arguments when the DAG is parsed: of everything that is not rendered, and needs no
-metastore."""
+"""Checks an operator's arguments when the DAG is parsed. It skips templates, and checks that need a metastore."""
 
 from __future__ import annotations
 
@@ -31,8 +30,8 @@ def is_reference(value: Any) -> bool:
 
 
 def is_rendered(value: Any, dag: Any = None) -> bool:
-    """Whether *value* changes when the task runs: a template, by the DAG's own delimiters if it has any, or a
-    reference."""
+    """Whether *value* changes when the task runs: it is a reference, or a template with Jinja's or the DAG's
+    delimiters."""
     if not isinstance(value, str):
         return is_reference(value)
     marks = getattr(dag, "jinja_environment_kwargs", None) or {}
@@ -40,7 +39,7 @@ def is_rendered(value: Any, dag: Any = None) -> bool:
 
 
 def as_written(names: Any, dag: Any = None) -> Any:
-    """The *names* that are not rendered; unchanged if *names* cannot be a list of names."""
+    """The *names* that are not templates. *names* itself if it cannot be a list of names."""
     if is_rendered(names, dag):
         return ()
     if isinstance(names, str | Mapping) or not isinstance(names, Collection):
@@ -49,9 +48,9 @@ def as_written(names: Any, dag: Any = None) -> Any:
 
 
 def check_names(arguments: Mapping[str, Any]) -> None:
-    """Refuse arguments of an operator that names locks, if rendering cannot correct them.
+    """Refuse invalid arguments of :class:`.NamesLocks` that are not templates.
 
-    :raises InvalidRequest: naming the task and the argument.
+    :raises InvalidRequest: with the task and the argument.
     """
     dag = arguments.get("dag")
     spec = {name: arguments[name] for name in FIELDS if name in arguments}
@@ -68,7 +67,7 @@ def check_names(arguments: Mapping[str, Any]) -> None:
 
 
 def check_waiting(arguments: Mapping[str, Any]) -> None:
-    """Check how an operator waits, and how long its lease lasts. Raises as :func:`check_names`."""
+    """Check an operator's way to wait, and the duration of its lease. It raises as :func:`check_names` does."""
     task_id, waiting = arguments.get("task_id"), arguments.get("waiting", "trigger")
     if waiting not in get_args(Waiting):
         raise InvalidRequest(f"{task_id}: waiting={waiting!r} is unknown. Use one of {', '.join(get_args(Waiting))}")
@@ -76,12 +75,12 @@ def check_waiting(arguments: Mapping[str, Any]) -> None:
     check_span(arguments, "timeout")
     if lease_s is not None and lease_s > MAX_LEASE_S:
         raise InvalidRequest(
-            f"{task_id}: lease_duration={arguments['lease_duration']} is too long. A lease lasts a year at most"
+            f"{task_id}: lease_duration={arguments['lease_duration']} is too long. The longest lease is a year"
         )
 
 
 def check_terms(arguments: Mapping[str, Any]) -> None:
-    """Check the terms of its lease. Raises as :func:`check_names`."""
+    """Check the terms of an operator's lease. It raises as :func:`check_names` does."""
     try:
         LeaseTerms(**{name: arguments[name] for name in TERMS if arguments.get(name) is not None})
     except InvalidRequest as error:
@@ -89,7 +88,7 @@ def check_terms(arguments: Mapping[str, Any]) -> None:
 
 
 def check_span(arguments: Mapping[str, Any], name: str, least: timedelta = timedelta()) -> float | None:
-    """A time span among the arguments, in seconds; None if there is none.
+    """The time span in argument *name*, in seconds. None if it is not set.
 
     :raises InvalidRequest: it is no timedelta, or shorter than *least*.
     """
@@ -98,13 +97,13 @@ def check_span(arguments: Mapping[str, Any], name: str, least: timedelta = timed
         return None
     if not isinstance(value, timedelta) or value < least:
         raise InvalidRequest(
-            f"{arguments.get('task_id')}: {name}={value!r} is invalid. Give a timedelta of {least} or more"
+            f"{arguments.get('task_id')}: {name}={value!r} is invalid. Use a timedelta of {least} or more"
         )
     return value.total_seconds()
 
 
 class CheckedPartial(OperatorPartial):
-    """A mapped operator in the making. It checks each known argument."""
+    """A partial of a mapped operator. It checks each argument that is known when the DAG is parsed."""
 
     __slots__ = ()
 

@@ -16,13 +16,13 @@ log = structlog.get_logger(__name__)
 
 
 def names_of_assets(locks: Any, arguments: Mapping[str, Any]) -> dict[str, list[Any]]:
-    """The ``reads`` and ``writes`` of a task with these *arguments*: its own, and those of its assets.
+    """The ``reads`` and ``writes`` of a task with these *arguments*, including those of its assets.
 
-    :raises InvalidRequest: *locks* is another word; or no asset of Hive is among its inlets and outlets.
+    :raises InvalidRequest: *locks* is not "assets", or no inlet or outlet is an asset of Hive.
     """
     task_id = arguments.get("task_id")
     if locks != "assets":
-        raise InvalidRequest(f"{task_id}: locks={locks!r} is unknown. Use 'assets' or leave it out")
+        raise InvalidRequest(f"{task_id}: locks={locks!r} is unknown. Use 'assets' or remove it")
     names: dict[str, list[Any]] = {}
     found = 0
     for argument, whence in (("reads", "inlets"), ("writes", "outlets")):
@@ -35,20 +35,20 @@ def names_of_assets(locks: Any, arguments: Mapping[str, Any]) -> dict[str, list[
         found += len(names[argument]) - len(own)
     if not found:
         raise InvalidRequest(
-            f"{task_id}: locks='assets', but its inlets and outlets have no asset of Hive. Name one, as in "
+            f"{task_id}: locks='assets', but its inlets and outlets have no asset of Hive. Add one, as in "
             "Asset('hive://hive:10000/dw/delays', extra={'partition': 'dt={{ ds }}'})"
         )
     return names
 
 
 def _name(asset: Any, task_id: Any) -> str | None:
-    """The lock name of *asset*; None for one that is not Hive's."""
+    """The lock name of *asset*. None if it is not an asset of Hive."""
     uri = urlsplit(str(getattr(asset, "uri", "")))
     if uri.scheme != "hive":
         log.debug("This asset is not of Hive, so no lock is taken for it", task_id=task_id, asset=str(asset))
         return None
     table = [unquote(part) for part in uri.path.split("/") if part]
-    if len(table) != 2:  # the rule of Airflow's Hive provider, which refuses any other
+    if len(table) != 2:  # Airflow's Hive provider has the same rule
         raise InvalidRequest(f"{task_id}: asset {asset.uri!r} names no table. Write hive://host:port/database/table")
     partition = (getattr(asset, "extra", None) or {}).get("partition") or ""
     if not isinstance(partition, str):

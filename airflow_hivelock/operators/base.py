@@ -1,4 +1,4 @@
-"""The common part of the operators that name locks."""
+"""The base class of the operators with ``reads`` and ``writes``."""
 
 from __future__ import annotations
 
@@ -33,26 +33,26 @@ _ASKS_THE_TASK = re.compile(r"xcom_pull|\btask\s*[.\[|]")
 
 
 class NamesLocks(StrictNames, BaseOperator):
-    """Base of the operators that have ``reads`` and ``writes``.
+    """The base class of the operators that have ``reads`` and ``writes``.
 
-    :param reads: data that is read, such as ``dw.flights/dt={{ ds }}``: a database, a table, a partition or a range of
-        them.
-    :param writes: data that is written.
-    :param lock_sql: HiveQL or Spark SQL that is going to run, or a file of it (``.sql``, ``.hql``). The data that it
-        reads and writes is locked as well. True: the operator's own ``sql`` or ``hql``.
-    :param lock_database: the database of names without one in that SQL. Default: the operator's own ``schema``, or
-        ``default``.
-    :param unpartitioned: the tables among them that have no partitions, if no metastore can be asked.
-    :param partition_columns: by table, the partition columns of other tables, outermost first, if no metastore can be
-        asked. The form is that of ``PARTITIONED BY``, with types or without: ``{"dw.hourly": ["dt date", "hr
+    :param reads: the data to read, such as ``dw.flights/dt={{ ds }}``: a database, a table, a partition or a range of
+        partitions.
+    :param writes: the data to write.
+    :param lock_sql: the HiveQL or Spark SQL that the task runs, or a file with it (``.sql``, ``.hql``). The data that
+        the SQL reads and writes is locked too. True means the operator's own ``sql`` or ``hql``.
+    :param lock_database: the database of names without one in that SQL. The default is the operator's own ``schema``,
+        or ``default``.
+    :param unpartitioned: tables without partitions. Needed if there is no metastore to ask.
+    :param partition_columns: by table, the partition columns of other tables, outermost first. Needed if there is no
+        metastore to ask. The form is that of ``PARTITIONED BY``, with or without types: ``{"dw.hourly": ["dt date", "hr
         string"]}``.
-    :param support_concurrency: False locks nothing, and so risks the data; None: the connection's setting.
+    :param support_concurrency: False takes no locks, so the data is at risk. None means the connection's setting.
     :param hivelock_conn_id: the connection to the lock store.
     """
 
     template_fields: Sequence[str] = RENDERED
 
-    # Only set on instances: Airflow applies a class's own to mapped tasks without their mapped arguments.
+    # Set only on instances, because Airflow applies a class's value to mapped tasks without their mapped arguments.
     start_trigger_args: StartTriggerArgs | None = None
     start_from_trigger: bool = False
 
@@ -82,25 +82,25 @@ class NamesLocks(StrictNames, BaseOperator):
 
     @classmethod
     def check_arguments(cls, arguments: Mapping[str, Any]) -> None:
-        """Refuse invalid arguments when the DAG is parsed; those of a mapped task one by one.
+        """Refuse invalid arguments when the DAG is parsed. Arguments of a mapped task are checked one by one.
 
-        :raises InvalidRequest: naming the task and the argument.
+        :raises InvalidRequest: with the task and the argument.
         """
         check_names(arguments)
 
     @classmethod
     def partial(cls, **kwargs: Any) -> OperatorPartial:
-        """Airflow's method, with a check of the arguments."""
+        """Call Airflow's method after a check of the arguments."""
         cls.check_arguments(kwargs)
         made = super().partial(**kwargs)
         made.__class__ = CheckedPartial
         return made
 
     def resolve_template_files(self) -> None:
-        """Airflow's method, after it has parsed the DAG. It ships a file's text to the triggerer, which does not have
-        the file."""
+        """Send a file's text to the triggerer, which does not have the file. Airflow calls this after it has parsed the
+        DAG."""
         if is_file(self.lock_sql):
-            with suppress(InvalidRequest):  # the file may exist where the task runs
+            with suppress(InvalidRequest):  # the file can exist where the task runs
                 self.lock_sql = sql_source(self.get_template_env(), self.lock_sql)
         super().resolve_template_files()
         if self.start_trigger_args is not None and self.start_trigger_args.trigger_kwargs is not None:
@@ -109,7 +109,7 @@ class NamesLocks(StrictNames, BaseOperator):
                 self.start_from_trigger, self.start_trigger_args = False, None
 
     def own_sql(self) -> str:
-        """The operator's own ``sql`` or ``hql``, its statements one after the other; "" if it has none in text."""
+        """The operator's own ``sql`` or ``hql``, with its statements separated by ``;``. Empty if it has no text."""
         own = getattr(self, "sql", None) or getattr(self, "hql", None)
         given = own if isinstance(own, list | tuple) else [own]
         texts = [text for text in given if isinstance(text, str) and (len(given) == 1 or not is_file(text))]
@@ -117,11 +117,11 @@ class NamesLocks(StrictNames, BaseOperator):
 
     def _refuse_sql(self) -> NoReturn:
         raise InvalidRequest(
-            f"{self.task_id}: lock_sql=True, but the operator has no sql or hql of its own, as a text or one file. Give the SQL in lock_sql"
+            f"{self.task_id}: lock_sql=True, but the operator has no sql or hql as a text or one file. Pass it in lock_sql"
         )
 
     def _start_in_triggerer(self, trigger: type, next_method: str, trigger_kwargs: dict[str, Any]) -> None:
-        """Make the task begin in the triggerer if that can render its fields. Otherwise it begins on a worker."""
+        """Make the task start in the triggerer if that can render the fields. Otherwise it starts on a worker."""
         if self._needs_a_worker_to_render():
             return
         self.start_from_trigger = True
@@ -132,13 +132,13 @@ class NamesLocks(StrictNames, BaseOperator):
         )
 
     def _spec_kwargs(self) -> dict[str, Any]:
-        """The trigger arguments that define what to lock, and the connection."""
+        """The trigger's arguments for the locks and the connection."""
         return {"hivelock_conn_id": self.hivelock_conn_id, **asdict(LockSpec.of(self))}
 
     def _defer_to(
         self, trigger: Any, next_method: str, trigger_kwargs: dict[str, Any], hook: HiveLockHook, context: Any
     ) -> NoReturn:
-        """Make the triggerer wait for a request that a worker has begun."""
+        """Defer to a trigger that continues the request of this worker."""
         owner, attempt = str(self._lock_owner(hook, context)), context["ti"].try_number
         made = trigger(**self._spec_kwargs(), **trigger_kwargs, owner=owner, attempt=attempt)
         self.defer(trigger=made, method_name=next_method)
@@ -152,7 +152,7 @@ class NamesLocks(StrictNames, BaseOperator):
         return Owner.of(hook.installation, context["ti"])
 
     def _needs_a_worker_to_render(self) -> bool:
-        """Whether the triggerer cannot render the templates: XComs, the DAG's macros and filters, native rendering."""
+        """Whether only a worker can render the templates: with XComs, the DAG's macros or filters, or native types."""
         if not compat.TRIGGERS_RENDER:
             return True
         lists = (self.reads, self.writes)
@@ -160,7 +160,7 @@ class NamesLocks(StrictNames, BaseOperator):
             return True
         if any(map(is_reference, (*self.reads, *self.writes, self.lock_sql))):
             return True
-        # Jinja looks for other files next to the DAG, and the triggerer has only the serialized part of it.
+        # Jinja looks for other files next to the DAG, and the triggerer has only the serialized DAG.
         if _OTHER_FILES.search(str(self.lock_sql)):
             return True
         # In a triggerer xcom_pull hangs forever, and the task's own fields are not rendered.

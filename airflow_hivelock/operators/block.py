@@ -1,4 +1,4 @@
-"""hive_lock: the tasks of a ``with`` block under one lock."""
+"""``hive_lock()``: runs the tasks of a ``with`` block under one lock."""
 
 from __future__ import annotations
 
@@ -28,18 +28,18 @@ def hive_lock(
     work_timeout: timedelta = timedelta(minutes=5),
     **terms: Any,
 ) -> Iterator[XComArg]:
-    """In a DAG: ``with hive_lock(writes=["dw.delays/dt={{ ds }}"]) as lease:``. Each task made inside runs under that
-    lock.
+    """In a DAG: ``with hive_lock(writes=["dw.delays/dt={{ ds }}"]) as lease:``. Each task that you create inside runs
+    under that lock.
 
-    It makes a HiveLockOperator before them and, as its teardown, a HiveUnlockOperator after them. This includes tasks
-    that wait for tasks outside, or that such tasks wait for. Blocks can be nested.
+    A HiveLockOperator is added before these tasks and, as its teardown, a HiveUnlockOperator after them. Tasks inside
+    can have upstream and downstream tasks outside. Blocks can be nested.
 
-    Yields the lease, ``lock.output``. A task that gets it (``lease=lease``) also stops when the lease is lost.
+    The block yields the lease, ``lock.output``. A task with ``lease=lease`` also stops when the lease is lost.
 
-    :param task_id: the lock task's; by default ``lock``, with a number if the DAG, or its task group, has one already.
-        The unlock task's is then ``unlock``, with the same number; else ``unlock_`` and this.
+    :param task_id: the id of the lock task. The default is ``lock``, with a number if the DAG or the task group already
+        has that id. The unlock task is then ``unlock`` with the same number, otherwise ``unlock_`` and this id.
     :param work_timeout: as for HiveUnlockOperator.
-    :param terms: further arguments of HiveLockOperator.
+    :param terms: other arguments of HiveLockOperator.
     :raises InvalidRequest: there is no task inside.
     """
     unique = task_id or get_unique_task_id(LOCK, terms.get("dag"), terms.get("task_group"))
@@ -57,8 +57,8 @@ def hive_lock(
         work_timeout=work_timeout,
         **where,
     ).as_teardown(setups=lock)
-    # Not by Airflow's own setup context: it connects the lock only to tasks without any predecessor, so others would
-    # not wait for it.
+    # Airflow's own setup context connects the lock only to tasks without any predecessor. Other tasks would not wait
+    # for the lock.
     for task in tasks.values():
         if not tasks.keys() & task.upstream_task_ids:
             lock >> task

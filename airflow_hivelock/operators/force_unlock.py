@@ -1,4 +1,4 @@
-"""HiveForceUnlockOperator: releases leases that their owners no longer release."""
+"""HiveForceUnlockOperator: frees leases that their owners do not release."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ _RELEASED = Verdict(False, "it was released or taken over in the meantime")
 
 
 class HiveForceUnlockOperator(BaseOperator):
-    """Release leases by force, and report which and why; each goes to the audit trail.
+    """Release leases by force. Return a report with reasons. The audit trail has each release.
 
-    :param leases: the ids of the leases to check; None: all.
-    :param objects: check only leases that lock one of these objects, or something below it; None: all.
+    :param leases: the ids of the leases to check. None means all.
+    :param objects: check only leases that lock one of these objects, or an object below it. None means all.
     :param stale: release only stale leases: this Airflow's own leases with a run that is over or unknown. False
-        releases all that ``leases`` or ``objects`` name, of any owner.
-    :param min_age: skip leases that were granted or renewed less than this ago.
-    :param dry_run: only report. It and ``min_age`` may be templates in a DAG that renders native objects.
+        releases all leases of ``leases`` or ``objects``, of any owner.
+    :param min_age: skip leases that were granted or renewed within this time.
+    :param dry_run: only report. ``dry_run`` and ``min_age`` can be templates in a DAG that renders native objects.
     :param reason: the reason for the audit trail.
     """
 
@@ -54,18 +54,18 @@ class HiveForceUnlockOperator(BaseOperator):
     ) -> None:
         super().__init__(**kwargs)
         if not stale and leases is None and objects is None:
-            raise InvalidRequest(f"{self.task_id}: stale=False frees everything that is named. Name leases or objects")
+            raise InvalidRequest(f"{self.task_id}: stale=False frees leases of any owner. Pass leases or objects")
         self.leases = leases
         self.objects = objects
         self.stale = stale
         self.min_age = min_age
-        self.only_report = dry_run  # not self.dry_run, which is Airflow's method
+        self.only_report = dry_run  # self.dry_run is Airflow's method
         self.reason = reason
         self.hivelock_conn_id = hivelock_conn_id
         self._check_arguments()
 
     def _check_arguments(self) -> None:
-        """Refuse arguments that rendering cannot correct, when the DAG is parsed."""
+        """Refuse invalid arguments that are not templates, when the DAG is parsed."""
         for name, value in (("leases", self.leases), ("objects", self.objects)):
             if value is not None and not is_rendered(value) and not isinstance(value, list | tuple):
                 raise InvalidRequest(f"{self.task_id}: {name}={value!r} must be a list of names, as in [{value!r}]")
@@ -76,11 +76,11 @@ class HiveForceUnlockOperator(BaseOperator):
         if not is_rendered(self.only_report) and not isinstance(self.only_report, bool):
             raise InvalidRequest(f"{self.task_id}: dry_run={self.only_report!r} is invalid. Use True or False")
         if not self.reason.strip():
-            raise InvalidRequest(f"{self.task_id}: give a reason. The audit trail keeps it")
+            raise InvalidRequest(f"{self.task_id}: the reason is empty. The audit trail needs one")
 
     def execute(self, context: Any) -> dict[str, list[dict[str, str]]]:
-        """The leases that were, or with ``dry_run`` would be, released, and the others: each as lease, owner and
-        reason."""
+        """Free the leases. Return the freed leases (with ``dry_run``, those that would be) and the others, each as
+        lease, owner and reason."""
         for name, value, kind in (("dry_run", self.only_report, bool), ("min_age", self.min_age, timedelta)):
             if not isinstance(value, kind):
                 raise InvalidRequest(
@@ -106,7 +106,7 @@ class HiveForceUnlockOperator(BaseOperator):
         return report
 
     def _chosen(self, manager: LockManager) -> list[Holder]:
-        """One holder for each lease to check."""
+        """The leases to check, each as one holder."""
         targets = [None] if self.objects is None else [LockObject.parse(name) for name in self.objects]
         holders = (holder for target in targets for holder in manager.show(target) if holder.lease_id is not None)
         chosen = {holder.lease_id: holder for holder in holders}
@@ -122,7 +122,7 @@ class HiveForceUnlockOperator(BaseOperator):
         return judge(holder, lease, hook.installation, self.min_age, manager.now())
 
     def _free(self, manager: LockManager, holder: Holder, seen: Lease | None, verdict: Verdict, user: str) -> Verdict:
-        """Release it; return *verdict*, or that another client was quicker."""
+        """Release the lease. Return *verdict*, or another one if another client was quicker."""
         reason = f"{self.reason}: {verdict.reason}"
         if not manager.force_release(str(holder.lease_id), reason=reason, user=user, seen=seen):
             return _RELEASED
@@ -131,7 +131,7 @@ class HiveForceUnlockOperator(BaseOperator):
 
 
 def by_whom(hook: HiveLockHook, context: Any) -> str:
-    """The user for the audit trail: the task, and the user who has triggered its run."""
+    """The user for the audit trail: the task, with the user who triggered the run."""
     task = str(Owner.of(hook.installation, context["ti"]))
     person = getattr(context.get("dag_run"), "triggering_user_name", None)
     return f"{person} by {task}" if person else task

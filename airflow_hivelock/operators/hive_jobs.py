@@ -1,9 +1,9 @@
-"""Jobs that run in Hive, which takes locks of its own for each statement: how these go together with the lease.
+"""Jobs that run in Hive, which takes its own locks for each statement.
 
-If both lock in one store, a statement would wait for the lease of its own task. In ZooKeeper, its session is set to
-take no locks, and Hive's other sessions see the lease. In the metastore that would break Hive's transactions. So the
-lease is released before the statement, which locks for itself. In different stores the two do not meet, and Hive's
-locks stay.
+If the lease and Hive's locks are in one store, a statement would wait for the lease of its own task. In ZooKeeper, the
+task's session is set to take no locks, and Hive's other sessions see the lease. In the metastore that would break
+Hive's transactions. So the lease is released before the statement, which locks for itself. In different stores the two
+do not conflict, and Hive's locks stay.
 """
 
 from __future__ import annotations
@@ -46,8 +46,7 @@ _OFF_ON_COMMAND_LINE = f"-hiveconf {CONCURRENCY}=false"
 
 
 def get_ready(operator: Any) -> None:
-    """Import the modules for questions to a HiveServer2. The hook of Hive's command line is made later, when its
-    options are known."""
+    """Import the modules for questions to a HiveServer2, if *operator* uses one."""
     if _hiveserver2(operator) is not None:
         import_module("pyhive.exc")
 
@@ -55,8 +54,8 @@ def get_ready(operator: Any) -> None:
 def take_no_locks(operator: Any, manager: LockManager) -> None:
     """Make *operator* take no locks in a Hive that locks in ZooKeeper, if the lease is also in ZooKeeper.
 
-    Call it before the work. The operator's ``hiveconfs`` have precedence. A server of SQL is asked when it is connected
-    to. If its locks are in another namespace, the two do not meet, and the server keeps its locks.
+    Call it before the work. The operator's ``hiveconfs`` have precedence. A HiveServer2 is asked at each connection. If
+    its locks are in another namespace, they do not conflict with the lease, and the server keeps its locks.
     """
     if not (manager.capabilities.seen_by_hive and manager.capabilities.parents):
         return
@@ -70,9 +69,9 @@ def take_no_locks(operator: Any, manager: LockManager) -> None:
 
 
 def check_database(operator: Any) -> None:
-    """Refuse SQL with a default database that differs between its HiveServer2 and its locks.
+    """Check that the SQL's default database is the same for HiveServer2 and for the locks.
 
-    :raises InvalidRequest: naming both.
+    :raises InvalidRequest: with both databases.
     """
     hook = _hiveserver2(operator)
     if hook is None or not operator.lock_sql or operator.lock_sql != operator.own_sql():
@@ -88,7 +87,7 @@ def check_database(operator: Any) -> None:
 
 
 def locks_for_itself(operator: Any, store: Capabilities) -> bool:
-    """Whether the work of *operator* has to take its locks in the lease's store, the metastore. Asks its Hive."""
+    """Whether the work of *operator* has to take its own locks in the lease's store, the metastore. Ask its Hive."""
     if not store.seen_by_hive or store.parents:
         return False
     if _is(operator, _CLI):
@@ -100,9 +99,9 @@ def locks_for_itself(operator: Any, store: Capabilities) -> bool:
 
 
 def tell_when_connected(operator: Any, tell: Callable[[], None]) -> None:
-    """Call *tell* before *operator* sends a statement to HiveServer2, which continues it after its client is gone.
+    """Call *tell* before *operator* sends a statement to HiveServer2, which runs a statement even without its client.
 
-    Measured on Hive 2.3.10, whether the client waits for the answer or polls. Call this last: it makes hooks.
+    Measured on Hive 2.3.10, for clients that wait and clients that poll. Call it last, because it creates hooks.
     """
     if _is(operator, _CLI):
         if operator.hook.use_beeline:
@@ -112,12 +111,12 @@ def tell_when_connected(operator: Any, tell: Callable[[], None]) -> None:
 
 
 def sends_statements(operator: Any) -> bool:
-    """Whether *operator* sends statements to a server of SQL, directly or by beeline."""
+    """Whether *operator* sends statements to a SQL server, directly or with beeline."""
     return _is(operator, _SQL) or _is(operator, _CLI)
 
 
 def unanswered(error: BaseException) -> bool:
-    """Whether *error* means a lost connection: the statement that it had sent may go on."""
+    """Whether *error* means a lost connection, so that the sent statement can still run."""
     return any(
         isinstance(each, EOFError | TimeoutError | BrokenPipeError | ConnectionResetError)
         or (_is(each, _TRANSPORT) and getattr(each, "type", None) != _NOT_OPEN)
@@ -132,17 +131,17 @@ def _is(thing: object, path: str) -> bool:
 
 
 def _hiveserver2(operator: Any) -> Any:
-    """The hook of an operator of SQL that speaks to HiveServer2; None for any other operator."""
+    """The hook of a SQL operator for HiveServer2. None for any other operator."""
     hook: Any = operator.get_db_hook() if _is(operator, _SQL) else None
     if not _is(hook, _HIVESERVER2):
         return None
-    # Impala, which its connection marks, does not know the settings and the locks.
+    # Impala does not have these settings and locks. Its connections have this mark.
     sets = hook.get_connection(hook.get_conn_id()).extra_dejson.get("run_set_variable_statements", True)
     return hook if sets else None
 
 
 def _once_connected(connect: Callable[..., Any], act: Callable[[Any], None]) -> Callable[..., Any]:
-    """*connect*, after which *act* gets the connection; one that *act* fails with is closed."""
+    """A wrapper of *connect* that calls *act* with each new connection. If *act* fails, the connection is closed."""
 
     @wraps(connect)
     def connected(*args: Any, **kwargs: Any) -> Any:

@@ -1,4 +1,4 @@
-"""hold: locks for a part of a Python task."""
+"""``hold()``: locks for a part of a Python task."""
 
 from __future__ import annotations
 
@@ -54,9 +54,9 @@ class HeldLocks:
         self._holder = holder
 
     def check(self) -> None:
-        """Ask the lock store whether the locks are still held: do this last before a result is published.
+        """Check in the lock store that the locks are still held. Do this just before you publish a result.
 
-        :raises LockLost: they are not.
+        :raises LockLost: the locks are not held.
         :raises StoreUnavailable: the store does not answer.
         """
         if self._holder is not None and self._holder.lost is not None:
@@ -65,12 +65,12 @@ class HeldLocks:
             self._manager.verify(self.lease)
 
     def release(self, objects: Sequence[str]) -> None:
-        """Release *objects* and everything inside them, such as the finished days of a range; the rest stays held.
+        """Release the locks on *objects* and on objects below them, such as the finished days of a range.
 
-        The last part of the lease is released when the body ends.
+        The other locks are released when the body ends.
 
-        :raises InvalidRequest: they are not held here; nothing was released.
-        :raises LockLost: nothing is held any more.
+        :raises InvalidRequest: this lease does not hold the objects. No lock was released.
+        :raises LockLost: the lease is lost.
         """
         named = frozenset(rules.objects("objects", objects))
         if self._manager is None or self.lease is None or not rules.left(self.lease, named):
@@ -93,14 +93,14 @@ def hold(
 ) -> Iterator[HeldLocks]:
     """In a Python task: ``with hold(writes=[f"dw.delays/dt={day}"]) as held:``. The body runs under those locks.
 
-    It waits for them in its worker slot, and renews the lease while the body runs. It releases the lease at the end,
-    even after an error. The next try of a killed task takes the lease over by the same names; otherwise the keeper
-    frees it. The lease is the task's, in addition to the one for its own work if it has one. ``held.check()`` checks
-    whether it is still held.
+    The task waits for the locks in its worker slot. It renews the lease while the body runs, and releases it at the
+    end, even after an error. If the task is killed, its next try takes over the lease with the same names; otherwise
+    the keeper frees the lease. A task can have this lease in addition to the lease for its own work. ``held.check()``
+    checks whether the lease is still held.
 
     :param timeout: as for the operators.
-    :param terms: further arguments that name locks or set the terms of the grant: ``lock_sql``, ``max_leases``, ….
-    :raises InvalidRequest: there is no task here; or the task itself holds the locks, and would wait for itself.
+    :param terms: other arguments about the locks and the grant: ``lock_sql``, ``max_leases``, ….
+    :raises InvalidRequest: this is not a task; or the task itself already holds the locks, and would wait for itself.
     :raises CannotTell: it is unknown whether an earlier try still works under the locks.
     :raises LockLost: the locks were lost while the body ran.
     """
@@ -148,7 +148,7 @@ def hold(
 
 
 def _key(spec: LockSpec) -> str:
-    """A text that distinguishes the holds of a task, the same in all of its tries."""
+    """A key of one ``hold()`` in a task. It is the same in all tries."""
     wanted = repr((sorted(spec.reads), sorted(spec.writes), spec.lock_sql))
     return hashlib.sha256(wanted.encode()).hexdigest()[:8]
 
@@ -176,7 +176,7 @@ def _is_same_task(text: str, owner: Owner) -> bool:
 
 
 def _free_what_is_left(manager: LockManager, owner: Owner, attempt: int) -> None:
-    """Release the lease of a dead earlier try that had released some of its days: all days are then requested again."""
+    """Release the rest of a partly released lease of an earlier try. This try requests all locks again."""
     lease = manager.lease_of(str(owner))
     if lease is None or not lease.released or lease.attempt > attempt:
         return
@@ -190,7 +190,7 @@ def _free_what_is_left(manager: LockManager, owner: Owner, attempt: int) -> None
 def _end_earlier(lease: Lease, name: str) -> None:
     """End the work of an earlier try.
 
-    :raises CannotTell: it is unknown whether it still works under *lease*.
+    :raises CannotTell: the state of that work is unknown.
     """
     if (earlier := lease.work(name)) is not None:
         application = applications.of(earlier)
@@ -202,7 +202,7 @@ def _end_earlier(lease: Lease, name: str) -> None:
 @contextmanager
 def _under(manager: LockManager, lease: Lease, name: str) -> Iterator[HeldLocks]:
     _end_earlier(lease, name)
-    # The mark of the task's own lease, if it has one: processes that are started here are work of both leases.
+    # Use the mark of the task's own lease, if it has one, because new processes are work of both leases.
     outer = os.environ.get(MARK)
     here = Processes(mark=outer) if outer else Processes()
     granted, what = lease, applications.encode(here)

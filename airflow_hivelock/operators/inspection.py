@@ -1,4 +1,4 @@
-"""Inspection of users' classes and functions without running them."""
+"""Inspects users' classes and functions without running them."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 GUARDED = ("execute", "resume_execution", "on_kill", "render_template", "resolve_template_files")
-"""Calls that must reach the mixin before they reach the operator that does the work."""
+"""Methods whose calls must reach the mixin before the operator that does the work."""
 
 
 def check_order(cls: type, mixin: type) -> None:
-    """Check that *mixin* comes first in a class.
+    """Check that *mixin* comes before the operator in the bases of *cls*.
 
-    :raises InvalidRequest: a method of *cls* would do its work, or be killed or rendered, without *mixin*.
+    :raises InvalidRequest: a method of GUARDED in *cls* would not call *mixin*.
     """
     for base in takewhile(lambda base: base is not mixin, cls.__mro__):
         for method in vars(base).keys() & set(GUARDED):
@@ -40,7 +40,7 @@ def check_order(cls: type, mixin: type) -> None:
 
 
 def mentions(function: Any, name: str) -> bool:
-    """Whether *function*, or the function that it wraps, is called *name* or has that name in its code."""
+    """Whether *function*, or the function that it wraps, has the name *name*, or uses that name in its code."""
     while isinstance(function, partial):
         function = function.func
     return getattr(function, "__name__", "") == name or name in (_names_in(function) or ())
@@ -63,7 +63,7 @@ def undecorated(source: str, name: str) -> str:
 
 
 def _calls_on(cls: type, function: Any, method: str) -> bool:
-    """Whether *function* names *method* as well as super or a base class of *cls*; True if it is no plain function."""
+    """Whether the code of *function* uses *method*, and super or a base of *cls*. True if it is no plain function."""
     names = _names_in(function)
     return names is None or (
         method in names and not names.isdisjoint(("super", *(base.__name__ for base in cls.__mro__)))

@@ -45,22 +45,22 @@ if TYPE_CHECKING:
 _RESUME = "acquired"
 
 WORK_POLL_S = 2.0
-"""How often an unlock task checks whether the work under its locks is over, in seconds."""
+"""The time between two checks of an unlock task whether the work under the locks is over, in seconds."""
 
 
 class HiveLockOperator(AcquiresLocks):
-    """Acquire locks, all or none, for the tasks that follow; return the lease.
+    """Acquire all locks at once for later tasks. Return the lease.
 
     The locks are held until a HiveUnlockOperator (as a teardown), ``release_locks`` in a callback, or a force release
     ends them.
 
-    :param sql: the same as ``lock_sql``, for DAGs that use the name ``sql``.
+    :param sql: another name of ``lock_sql``.
     """
 
     def __init__(self, *, sql: Any = "", **kwargs: Any) -> None:
         if sql:
             if kwargs.get("lock_sql"):
-                raise InvalidRequest(f"{kwargs.get('task_id')}: give sql or lock_sql, not both")
+                raise InvalidRequest(f"{kwargs.get('task_id')}: pass sql or lock_sql, not both")
             kwargs["lock_sql"] = sql
         super().__init__(**kwargs)
         if not self.reads and not self.writes and not self.lock_sql:
@@ -74,7 +74,7 @@ class HiveLockOperator(AcquiresLocks):
         super().check_arguments({"lock_sql": arguments.get("sql"), **arguments})
 
     def resolve_template_files(self) -> None:
-        """Airflow's method, after it has parsed the DAG. Every task of the DAG is known by now."""
+        """Prepare the warning about a lock without an unlock. Airflow calls this when the DAG has all of its tasks."""
         super().resolve_template_files()
         self._warning = warning_of(self)
         if self.start_trigger_args is not None and self.start_trigger_args.trigger_kwargs is not None:
@@ -87,7 +87,7 @@ class HiveLockOperator(AcquiresLocks):
         return lease.to_json() if lease else OFF
 
     def acquired(self, context: Any, event: Any) -> dict[str, Any]:
-        """Resume after the trigger has acquired the locks."""
+        """Resume the task after the trigger has acquired the locks."""
         return OFF if event == OFF else self._retake(context, event, resume=_RESUME, ends_task=True).to_json()
 
     def _lock_kwargs(self, ends_task: bool, again: Round = FIRST) -> dict[str, Any]:
@@ -104,18 +104,18 @@ class HiveLockOperator(AcquiresLocks):
 
 
 class HiveUnlockOperator(ReleasesLocks, BaseOperator):
-    """Release the locks of HiveLockOperators; made to be ``.as_teardown(setups=lock)``.
+    """Release the locks of HiveLockOperators. Use it as ``.as_teardown(setups=lock)``.
 
-    It first makes sure that no task between them and this one still works. Locks that are already free are success.
-    Without a HiveLockOperator upstream, and without a ``lease``, it is an error.
+    The task first waits until no task between the HiveLockOperators and this one works. It succeeds if the locks are
+    already free. It fails without a HiveLockOperator upstream and without a ``lease``.
 
-    :param objects: a partial release: release only the locks on these and inside them, such as the finished days of a
-        range, ``dw.delays/dt=2013-01-01..2013-01-05``. It waits for the tasks before this one only; in a mapped task
-        group for those of the same index. Another one, without *objects*, has to release the rest.
-    :param lease: the lease to release, or a list of them, of HiveLockOperators of the same run; None: those of the
-        HiveLockOperators directly upstream (its setups), or of all upstream if none is directly.
-    :param lease_dag_id: another DAG. A run of it may have acquired *lease*. Such a release goes to the audit trail. Not
-        a template.
+    :param objects: release only the locks on these objects and on objects below them, such as the finished days of a
+        range, ``dw.delays/dt=2013-01-01..2013-01-05``. The task then waits only for the tasks before it, and in a
+        mapped task group only for those of the same index. Another HiveUnlockOperator must release the rest.
+    :param lease: the lease to release, or a list of leases, of HiveLockOperators of the same run. None means the leases
+        of the HiveLockOperators directly upstream (the setups), or of all upstream if none is directly upstream.
+    :param lease_dag_id: another DAG whose runs can have acquired *lease*. The audit trail has such releases. Not a
+        template.
     :param work_timeout: how long to wait for that work, and for a lock store that does not answer.
     """
 
@@ -135,7 +135,7 @@ class HiveUnlockOperator(ReleasesLocks, BaseOperator):
         check_span({"task_id": self.task_id, "work_timeout": work_timeout}, "work_timeout")
         check_lease_dag_id(self.task_id, lease_dag_id, lease)
         if lease_dag_id is not None and objects is not None:
-            raise InvalidRequest(f"{self.task_id}: lease_dag_id releases whole leases. Leave out objects")
+            raise InvalidRequest(f"{self.task_id}: lease_dag_id releases whole leases. Remove objects")
         self.objects = objects
         self.lease = lease
         self.lease_dag_id = lease_dag_id
@@ -144,15 +144,15 @@ class HiveUnlockOperator(ReleasesLocks, BaseOperator):
         self._of_upstream = lease is None
 
     def resolve_template_files(self) -> None:
-        """Airflow's method, after it has parsed the DAG. Every task of the DAG is known by now."""
+        """Check the tasks upstream. Airflow calls this when the DAG has all of its tasks."""
         super().resolve_template_files()
         self._check_upstream()
 
     def execute(self, context: Any) -> list[str]:
-        """The ids of the leases that this call has released, wholly or in part.
+        """Release the leases. Return their ids, including partly released leases.
 
-        :raises InvalidRequest: no lease is given, and no HiveLockOperator is upstream; or this task may not release the
-            given one; or no lease ever held one of *objects*.
+        :raises InvalidRequest: there is no lease to release; or this task may not release the lease; or no lease ever
+            held one of *objects*.
         """
         self._check_upstream()
         objects = None if self.objects is None else rules.objects("objects", self.objects)
@@ -162,7 +162,7 @@ class HiveUnlockOperator(ReleasesLocks, BaseOperator):
         freed: list[str] = []
 
         def release() -> list[str]:
-            list(self._leases(run_id))  # a lease that it may not release is refused before any wait
+            list(self._leases(run_id))  # refuse a foreign lease before any wait
             self._await_work(run_id, patience)
             leases = list(self._leases(run_id))
             if objects is not None:
@@ -194,12 +194,12 @@ class HiveUnlockOperator(ReleasesLocks, BaseOperator):
         had = [lock for _, lease in leases for lock in (*lease.locks, *lease.released)]
         for manager, lease in leases:
             held = (*lease.locks, *lease.released)
-            # An object that is in no lease is passed to each of them, so that one refuses it.
+            # Pass an object that is in no lease to each lease, so that one of them refuses it.
             named = [target for target in objects if rules.concern(held, target) or not rules.concern(had, target)]
             if not named:
                 continue
             left = manager.release(lease, objects=named)
-            stands = f"{len(left.locks)} locks stand" if left else "no lock is left"
+            stands = f"{len(left.locks)} locks are still held" if left else "no lock is left"
             self.log.info(
                 "Released %d objects of lease %s of %s; %s", len(named), lease.id, printable(lease.owner), stands
             )
@@ -209,12 +209,12 @@ class HiveUnlockOperator(ReleasesLocks, BaseOperator):
     def _check_upstream(self) -> None:
         if self._of_upstream and not self._locks():
             raise InvalidRequest(
-                f"{self.task_id}: no HiveLockOperator is upstream, so it has no lease to release. Write "
-                f"lock >> work >> {self.task_id}.as_teardown(setups=lock), or give it lease=lock.output"
+                f"{self.task_id}: no HiveLockOperator is upstream, so there is no lease to release. Write "
+                f"lock >> work >> {self.task_id}.as_teardown(setups=lock), or pass lease=lock.output"
             )
 
     def _locks(self) -> list[Any]:
-        """The lock tasks to unlock."""
+        """The lock tasks whose leases are to be released."""
         if self.lease is not None:
             owners = [Owner.parse(lease.owner) for lease in self._given() if not is_foreign(lease, self._me)]
             mine = {owner.task_id for owner in owners if owner}
@@ -239,9 +239,9 @@ class HiveUnlockOperator(ReleasesLocks, BaseOperator):
                     yield manager, lease
 
     def _check_not_of_work(self, lease: Lease) -> None:
-        """Refuse the lease of a task that works under it itself, and releases it when the work is over.
+        """Check that *lease* is not the own lease of a working task, which releases it when the work is over.
 
-        :raises InvalidRequest: *lease* is such a lease.
+        :raises InvalidRequest: it is such a lease.
         """
         owner = Owner.parse(lease.owner)
         task = self.dag.task_dict.get(owner.task_id) if owner and owner.dag_id == self.dag_id else None
@@ -252,9 +252,9 @@ class HiveUnlockOperator(ReleasesLocks, BaseOperator):
             )
 
     def _await_work(self, run_id: str, patience: Patience) -> None:
-        """Wait until no task works under the leases, and processes that the tasks have left have ended.
+        """Wait until no task works under the leases, and no process of these tasks runs.
 
-        :raises CannotTell: it is unknown whether they have; the locks stay.
+        :raises CannotTell: the state of a process is unknown. The locks stay.
         """
         work = {task.task_id: task for lock in self._locks() for task in work_under(lock, self)}
         while working := self._unfinished(run_id, work) or self._left_running(run_id, work):
@@ -276,7 +276,7 @@ class HiveUnlockOperator(ReleasesLocks, BaseOperator):
         return running(each for each in works if self.objects is None or self._concerns(each.name, work))
 
     def _concerns(self, name: str, work: Mapping[str, Any]) -> bool:
-        """Whether it is work for this part of the lease: of an earlier task, and of the same index in its group."""
+        """Whether work *name* needs this part of the lease: an earlier task, with the same index in a mapped group."""
         task_id, _, index = name.partition("[")
         if task_id not in work:
             return False

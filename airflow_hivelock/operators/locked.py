@@ -1,4 +1,4 @@
-"""locked: any operator class, with locks around its work."""
+"""``locked()``: makes the work of any operator class run under locks."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ _SPARK_SUBMIT = "airflow.providers.apache.spark.operators.spark_submit.SparkSubm
 
 
 def locked(operator: type[Operator], *, work_ends_with_process: bool | None = None) -> type[Operator]:
-    """The class *operator* under locks: the same as :class:`HiveLockMixin` before it, in one line.
+    """A subclass of *operator* under locks, as if :class:`HiveLockMixin` came before it.
 
-    ``locked(BashOperator)(task_id="load", bash_command="…", writes=["dw.t"])`` takes the arguments of BashOperator and
-    of HiveLockMixin. It returns the same class for the same operator, with the name ``LockedBashOperator``. The class
-    can have any name in your code, be derived from and pickled. For SparkSubmitOperator it is
+    ``locked(BashOperator)(task_id="load", bash_command="…", writes=["dw.t"])`` has the arguments of BashOperator and of
+    HiveLockMixin. The result is always the same class for the same operator, with the name ``LockedBashOperator``. You
+    can give the class another name in your code, derive from it and pickle it. For SparkSubmitOperator the result is
     HiveLockedSparkSubmitOperator.
 
-    :param work_ends_with_process: whether all work ends with the task's process and the processes that it has started
-        on its host; None: the setting of the operator's class.
-    :raises InvalidRequest: *operator* is no operator class, or takes locks by itself.
+    :param work_ends_with_process: whether all work ends with the task's process and its child processes. None means the
+        setting of the operator's class.
+    :raises InvalidRequest: *operator* is no operator class, or already takes locks.
     """
     if not inspect.isclass(operator) or not issubclass(operator, BaseOperator):
         raise InvalidRequest(f"locked({operator!r:.80}) needs the class of an operator, as in locked(BashOperator)")
@@ -51,7 +51,7 @@ def _locked(operator: type[BaseOperator], ends: bool | None) -> type[BaseOperato
 
         mixin = HiveLockedSparkSubmitOperator
     body: dict[str, Any] = {
-        # The operator's, because that configures its log.
+        # The operator's module, because that configures its log.
         "__module__": operator.__module__,
         "__doc__": f"{operator.__name__} under locks, as airflow_hivelock.locked makes it.",
         "_locked_from": (operator, ends),
@@ -66,7 +66,7 @@ def _locked(operator: type[BaseOperator], ends: bool | None) -> type[BaseOperato
 
 
 class _Undecorated:
-    """For operators that pass a function's source to another Python, which has no Airflow."""
+    """Removes ``@task.hivelock`` from a function's source, which some operators pass to a Python without Airflow."""
 
     def get_python_source(self) -> str:
         return undecorated(super().get_python_source(), "task.hivelock")  # type: ignore[misc]
@@ -74,14 +74,14 @@ class _Undecorated:
 
 @cache
 def _metaclass(of: Any) -> Any:
-    """The metaclass of classes without a global name, so that pickle makes them again."""
+    """A metaclass for locked classes, which have no global name. It lets pickle create them again."""
     made = type(of.__name__, (of,), {})
     copyreg.pickle(made, _reduce)
     return made
 
 
 def _reduce(cls: type) -> str | tuple[Callable[..., Any], tuple[Any, ...]]:
-    """How pickle stores *cls*: a class that derives from a locked class is found under its name, like any class."""
+    """The form of *cls* for pickle. A class that derives from a locked class is stored by its name, like any class."""
     made_from = vars(cls).get("_locked_from")
     return cls.__qualname__ if made_from is None else (_locked, made_from)
 

@@ -1,4 +1,4 @@
-"""HiveLockMixin: locks around any operator."""
+"""HiveLockMixin: makes the work of any operator run under locks."""
 
 from __future__ import annotations
 
@@ -50,46 +50,46 @@ _GOES_ON = (TaskDeferred, TaskAwaitingInput, AirflowRescheduleException)
 """Exceptions that end ``execute()`` but not the work."""
 
 _UNWATCHED = (TaskDeferralError, TaskDeferralTimeout)
-"""Exceptions that end a deferred task's wait for its work elsewhere, and show nothing about that work."""
+"""Exceptions that end a deferred task's wait for its work, but do not show the state of that work."""
 
 _RESUME = "execute_locked"
 
 
 class HiveLockMixin(SubmitsJobs, AcquiresLocks):
-    """Put before an operator, as in ``class Locked(HiveLockMixin, BashOperator)``: its work runs under locks.
+    """Put it before an operator, as in ``class Locked(HiveLockMixin, BashOperator)``. The work then runs under locks.
 
-    A class is refused at its definition if its work could run without locks: by its method order, or its own
+    The definition of a class fails if its work could run without locks, because of its method order or its own
     ``execute``.
 
-    The locks are acquired before ``execute()``, when the task has its worker slot. Before that it waits in the
-    triggerer, and holds nothing. They are kept while the operator defers, renewed while it runs, and released when the
-    work is over. When they are lost, ``on_kill()`` stops the work and the task fails with LockLost.
+    The task acquires the locks before ``execute()``, when it has a worker slot. Before that it waits in the triggerer,
+    and holds no locks. The locks are kept while the operator defers, renewed while it runs, and released when the work
+    is over. If they are lost, ``on_kill()`` stops the work and the task fails with LockLost.
 
-    The lease records the work: the task's processes, and the submitted job as soon as the operator knows its id. It
-    does so for operators that wait and for those that defer. The locks are released when the cluster reports that the
-    job has ended. A later try continues that job if the operator can (``durable``), or first ends the work of the
-    earlier try. It does not start if it cannot check that work; the locks stay until then.
+    The lease records the work: the task's processes, and the submitted job as soon as the operator knows its id. This
+    covers operators that wait and operators that defer. The locks are released when the cluster reports that the job
+    has ended. A later try continues that job if the operator can (``durable``), or first ends the work of the earlier
+    try. If it cannot check that work, it does not start, and the locks stay.
 
-    Every process knows the jobs of Livy, Databricks, Glue, EMR, Dataproc, Kubernetes and Spark. It also knows each
-    ResumableJobMixin in a module that an installed provider lists as one of operators. The job of another
-    ResumableJobMixin is known to its own task only: the keeper and the page import no class because a lease names it.
-    Register your own kind of jobs in the entry point group ``airflow_hivelock.jobs``, so that they ask for it as well.
+    Every process can check jobs of Livy, Databricks, Glue, EMR, Dataproc, Kubernetes and Spark. It can also check each
+    ResumableJobMixin in a module that an installed provider lists among its operators. Only its own task can check the
+    job of another ResumableJobMixin, because the keeper and the page import no class that only a lease names.
+    Register your own kind of jobs in the entry point group ``airflow_hivelock.jobs``, so that they can check it too.
 
-    Bash, Python, sensors, and SQL except HiveServer2's are known to end with the task's process. For another operator,
-    the death of the process shows nothing. The locks then stay until a user releases them, unless its class has
-    ``work_ends_with_process = True``. ``timeout`` is always the time to wait for locks.
+    The work of Bash, Python, sensors, and SQL except HiveServer2's ends with the task's process. For other operators,
+    the end of the process does not show the end of the work. The locks then stay until a user releases them, unless
+    the class has ``work_ends_with_process = True``. ``timeout`` is always the longest wait for locks.
 
-    :param lease: the return value of a HiveLockOperator of the same run (``lock.output``): the work then runs under
-        that lease. The task does not acquire or release it.
-    :param lease_dag_id: another DAG. A run of it may have acquired *lease*. Not a template.
-    :param locks: ``"assets"``: reads its inlets and writes its outlets, if they are assets of Hive:
-        ``Asset("hive://hive:10000/dw/delays", extra={"partition": "dt={{ ds }}"})``, without the extra the whole table.
+    :param lease: the return value of a HiveLockOperator of the same run (``lock.output``). The work then runs under
+        that lease, and the task does not acquire or release it.
+    :param lease_dag_id: another DAG whose runs can have acquired *lease*. Not a template.
+    :param locks: ``"assets"`` reads the task's inlets and writes its outlets, if they are assets of Hive:
+        ``Asset("hive://hive:10000/dw/delays", extra={"partition": "dt={{ ds }}"})``, without extra the whole table.
     """
 
     work_ends_with_process: ClassVar[bool | None] = None
-    """Whether the work ends with the task's process and the processes that it has started on its host.
+    """Whether the work ends with the task's process and its child processes.
 
-    None: the known behaviour of the operator. Work of an unknown one goes on until the operator reports its end.
+    None means the known behaviour of the operator. An unknown operator has to report the end of its work.
     """
 
     def __init__(self, *, lease: Any = None, lease_dag_id: str | None = None, locks: Any = "", **kwargs: Any) -> None:
@@ -97,11 +97,11 @@ class HiveLockMixin(SubmitsJobs, AcquiresLocks):
             kwargs |= names_of_assets(locks, kwargs)
         super().__init__(**kwargs)
         if bool(self.reads or self.writes or self.lock_sql) == (lease is not None):
-            raise InvalidRequest(f"{self.task_id}: give one of lease, lock_sql, or reads and writes")
+            raise InvalidRequest(f"{self.task_id}: pass one of lease, lock_sql, or reads and writes")
         check_lease_dag_id(self.task_id, lease_dag_id, lease)
         if self.start_from_trigger:
             raise InvalidRequest(
-                f"{self.task_id}: with start_from_trigger its work would begin before it has its locks. Leave that out"
+                f"{self.task_id}: with start_from_trigger its work would start before it has its locks. Remove start_from_trigger"
             )
         self.lease = lease
         self.lease_dag_id = lease_dag_id
@@ -115,7 +115,7 @@ class HiveLockMixin(SubmitsJobs, AcquiresLocks):
         check_order(cls, HiveLockMixin)
         theirs = (base for base in cls.__mro__ if base not in HiveLockMixin.__mro__ and "template_fields" in vars(base))
         wrapped = vars(next(theirs, NamesLocks))["template_fields"]
-        # After theirs, so that names may use the operator's own fields: {{ task.op_kwargs['day'] }}.
+        # After the operator's own fields, so that names can use them: {{ task.op_kwargs['day'] }}.
         cls.template_fields = tuple(dict.fromkeys((*wrapped, "lease", *NamesLocks.template_fields)))
         links: Any = cls.operator_extra_links
         own = property(lambda self: _and_ours(links.__get__(self))) if isinstance(links, property) else _and_ours(links)
@@ -128,13 +128,13 @@ class HiveLockMixin(SubmitsJobs, AcquiresLocks):
             return super().execute(context)
 
     def execute_locked(self, context: Any, event: Any) -> Any:
-        """Resume after the trigger has found the locks free, or has acquired them, or the lock store answers."""
+        """Resume the task at its turn, or when the trigger has acquired the locks, or when the lock store answers."""
         self.get_ready()
         lease, idle_s = None, 0.0
         if self.lease is not None:
             lease = self._adopt_late(context, event["unanswered"])
         elif (given := Round.of(event)) is not None:
-            # Airflow's triggerer overwrites its earlier log lines for a task when the task waits there again.
+            # Log the earlier wait, because the triggerer overwrites its log for a task when the task waits there again.
             metrics.arrived(given.slot_s)
             self.log.info("Found free in %s, after waiting %s. Taking the locks now", given, given.past)
             lease = self._acquire_late(context, given)
@@ -147,12 +147,12 @@ class HiveLockMixin(SubmitsJobs, AcquiresLocks):
     def resume_execution(self, next_method: str, next_kwargs: dict[str, Any] | None, context: Any) -> Any:
         if next_method == _RESUME:
             return super().resume_execution(next_method, next_kwargs, context)
-        # There is no way back to the operator's own trigger, so it waits for the lock store in place.
+        # The task cannot return to the operator's own trigger, so it waits for the lock store in place.
         goes_on = hasattr(self, next_method)
         lease = self._patiently(lambda: self._standing(context)) if goes_on else self._standing(context)
         if lease is not None or self._unlocked:
             with self._under(lease, context, resumed=True):
-                if next_method == "execute":  # the operator's own execute: it has its lease already
+                if next_method == "execute":  # call the operator's own execute, because the lease is held
                     return super().execute(context, **(next_kwargs or {}))
                 return super().resume_execution(next_method, next_kwargs, context)
         if goes_on:
@@ -166,41 +166,41 @@ class HiveLockMixin(SubmitsJobs, AcquiresLocks):
         if self._unlocked:
             self._stop_work()
             return
-        if self._held is None:  # the work has not begun
+        if self._held is None:  # the work has not started
             self._killed = True
             return
         if self._is_over_once_stopped(self._held):
             self._held.release()
 
     def use_lease(self, lease: Lease, work: Work) -> None:
-        """Called before the work starts, with its lease, and its own name and token under it."""
+        """Called before the work starts, with the lease, and the work's name and token."""
 
     def reconnects(self, context: Any, earlier: Application) -> Application | None:
-        """The work of an earlier try that ``execute()`` will continue; None: it starts new work.
+        """The work of an earlier try that ``execute()`` will continue. None if it starts new work.
 
-        Override it in an operator that can continue work: the work then keeps its token.
+        Override this method in an operator that can continue work. The work then keeps its token.
 
         :param earlier: the record in the lease.
-        :raises CannotTell: it is unknown whether there is work to continue.
+        :raises CannotTell: the state of that work is unknown.
         """
         return earlier if isinstance(earlier, Job) and earlier.reconnects(self, context) else None
 
     def work_is_over(self, context: Any) -> bool:
-        """Whether all work has ended after ``execute()`` has raised; if not, its locks stay.
+        """Whether all work has ended after ``execute()`` has raised. If not, the locks stay.
 
-        Override it in an operator with work that can outlive its task, and without a known kind of job.
+        Override this method if the work can run longer than the task, and is not a known kind of job.
         """
         return True
 
     def _acquire_late(self, context: Any, given: Round) -> Lease | None:
-        """Acquire the lease with a slot to work in. So no task waits for a holder that waits for a slot."""
+        """Acquire the lease in a worker slot, so that no task waits for a holder that waits for a slot."""
         return self._acquire(context, given, resume=_RESUME, ends_task=False)
 
     def _adopt_late(self, context: Any, unanswered: int) -> Lease | None:
-        """The given lease, as it is now.
+        """The current state of the passed lease.
 
-        :param unanswered: how many workers of the task in a row have got no answer from the lock store.
-        :raises TaskDeferred: it does not answer this one, either.
+        :param unanswered: the number of the task's workers in a row without an answer from the lock store.
+        :raises TaskDeferred: this worker gets no answer either.
         """
         try:
             return self._adopt(context) if self._defers else self._patiently(lambda: self._adopt(context))
@@ -215,7 +215,7 @@ class HiveLockMixin(SubmitsJobs, AcquiresLocks):
             self.defer(trigger=trigger, method_name=_RESUME)
 
     def _adopt(self, context: Any) -> Lease | None:
-        """The given lease, as it is now; None if it locks nothing."""
+        """The current state of the passed lease. None if locking is turned off."""
         if self.lease == OFF:
             self._unlocked = True
             self.log.warning("NOT LOCKED: locking was turned off for the lock task, so this work has no locks either")
@@ -230,7 +230,7 @@ class HiveLockMixin(SubmitsJobs, AcquiresLocks):
         return lease
 
     def _standing(self, context: Any) -> Lease | None:
-        """The lease that a resumed task still has."""
+        """The lease of a resumed task. None if it is lost, or if locking is turned off."""
         if self.lease is not None:
             return self._adopt(context)
         hook = HiveLockHook(self.hivelock_conn_id)
@@ -241,9 +241,9 @@ class HiveLockMixin(SubmitsJobs, AcquiresLocks):
 
     @contextmanager
     def _under(self, lease: Lease | None, context: Any, resumed: bool = False, idle_s: float = 0.0) -> Iterator[None]:
-        """Hold *lease*, if there is one, while the body, the work, runs.
+        """Hold *lease*, if there is one, while the body runs the work.
 
-        :param idle_s: how long it was held for this task before without work, in seconds.
+        :param idle_s: the time for which the lease was already held without work, in seconds.
         """
         given_at = time.monotonic()
         if lease is None:
@@ -252,15 +252,15 @@ class HiveLockMixin(SubmitsJobs, AcquiresLocks):
             return
         hook = HiveLockHook(self.hivelock_conn_id)
         owner = self._lock_owner(hook, context)
-        # A task of the other DAG may have the same id, and its work must not look like an earlier try of this one.
+        # A task of the other DAG can have the same id. Its work must not look like an earlier try of this task.
         name = f"{owner.dag_id}/{owner.run_id}/{owner.work}" if is_foreign(lease, owner) else owner.work
         manager = self._patiently(hook.manager)
         if self._hands_over(manager, lease):
             yield
             return
         begun, held_now = lease.work(name) is not None, lease
-        # In place: the store may have the record without the answer. It names this process, and another host could not
-        # check it.
+        # Wait in place, because the store can have the record although its answer was lost. The record names this
+        # process, and another host could not check it.
         lease = self._patiently(lambda: self._start_work(manager, held_now, name, context, resumed))
         work = lease.work(name)
         assert work is not None
@@ -279,7 +279,7 @@ class HiveLockMixin(SubmitsJobs, AcquiresLocks):
                     hive_jobs.tell_when_connected(self, self.submits)
                 yield
             self._record_what_it_has_tried()
-            # Its cluster may have forgotten the finished job since.
+            # The cluster can have forgotten the finished job by now.
             over = held.job is None or held.job.over_with_success or held.is_over(cancelled=True)
         except _GOES_ON as pause:
             over = False
@@ -299,7 +299,7 @@ class HiveLockMixin(SubmitsJobs, AcquiresLocks):
             if held.lost is not None:
                 raise held.lost from error
             raise
-        except BaseException:  # for example a time-out: the work still runs
+        except BaseException:  # for example a time-out, while the work still runs
             over = False
             over = self._is_over_once_stopped(held)
             raise
@@ -312,7 +312,7 @@ class HiveLockMixin(SubmitsJobs, AcquiresLocks):
             raise held.lost
 
     def _hands_over(self, manager: LockManager, lease: Lease) -> bool:
-        """Whether the work locks for itself in *lease*'s store. If so, release *lease*: the work would wait for it."""
+        """Whether the work locks for itself in the same store. If so, release *lease*: the work would wait for it."""
         ours = self.lease is None
         try:
             hands_over = hive_jobs.locks_for_itself(self, manager.capabilities)
@@ -338,7 +338,7 @@ class HiveLockMixin(SubmitsJobs, AcquiresLocks):
     def _start_work(self, manager: LockManager, lease: Lease, name: str, context: Any, resumed: bool) -> Lease:
         """Record that the work starts, after all work of an earlier try has ended.
 
-        :raises CannotTell: it is unknown whether it has; the locks stay.
+        :raises CannotTell: the state of the earlier work is unknown. The locks stay.
         """
         here, earlier = Processes(submits=resumed or self._submits(), queue=self.queue or ""), lease.work(name)
         if earlier is not None and resumed:
@@ -364,7 +364,7 @@ class HiveLockMixin(SubmitsJobs, AcquiresLocks):
         return manager.start_work(lease, name, applications.encode(here))
 
     def is_over(self, context: Any) -> bool:
-        """Whether :meth:`work_is_over`, and no recorded work still runs; False if that is unknown."""
+        """Whether :meth:`work_is_over` and no recorded work runs. False if that is unknown."""
         try:
             over = self.work_is_over(context) and (self._held is None or self._held.is_over())
         except Exception:
@@ -375,14 +375,14 @@ class HiveLockMixin(SubmitsJobs, AcquiresLocks):
         return over
 
     def _submits(self) -> bool:
-        """Whether the work may go on elsewhere from the start."""
+        """Whether the work can continue outside the task's process from its start."""
         if (ends := self._declared_to_end()) is not None:
             return not ends
         overridden = type(self).work_is_over is not HiveLockMixin.work_is_over
         return overridden or bool(getattr(self, "deferrable", False)) or not table.ends_with_process(type(self))
 
     def _declared_to_end(self) -> bool | None:
-        """``work_ends_with_process`` of the nearest class that sets it."""
+        """``work_ends_with_process`` of the nearest class that sets it. None if no class does."""
         declared = (vars(base).get("work_ends_with_process") for base in type(self).__mro__)
         return next((each for each in declared if each is not None), None)
 

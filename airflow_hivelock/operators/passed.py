@@ -1,6 +1,6 @@
-"""A lease that is passed to a task, by an XCom or by the conf of a run: whether the task may use it.
+"""Checks whether a task may use a lease that was passed to it, in an XCom or in the conf of a run.
 
-An XCom can be edited. So the lock store is asked for the holder of the lease, and the holder is compared with the task.
+An XCom can be edited. So the lock store is asked for the lease's holder, and the holder is compared with the task.
 """
 
 from __future__ import annotations
@@ -19,30 +19,30 @@ if TYPE_CHECKING:
 def check_lease_dag_id(task_id: Any, lease_dag_id: Any, lease: Any) -> None:
     """Check the arguments for another DAG's lease.
 
-    :raises InvalidRequest: *lease_dag_id* is no id that the DAG's author has written, or there is no *lease*.
+    :raises InvalidRequest: *lease_dag_id* is not a plain id, or there is no *lease*.
     """
     if lease_dag_id is None:
         return
     if not isinstance(lease_dag_id, str) or not lease_dag_id.strip() or is_rendered(lease_dag_id):
         raise InvalidRequest(
-            f"{task_id}: lease_dag_id={lease_dag_id!r} is invalid. Give the id of the DAG that acquires the leases"
+            f"{task_id}: lease_dag_id={lease_dag_id!r} is invalid. Use the id of the DAG that acquires the leases"
         )
     if lease is None:
-        raise InvalidRequest(f"{task_id}: lease_dag_id={lease_dag_id!r} is for a lease of another DAG. Give lease too")
+        raise InvalidRequest(f"{task_id}: lease_dag_id={lease_dag_id!r} is for a lease of another DAG. Pass lease too")
 
 
 def is_foreign(lease: Lease, me: Owner) -> bool:
-    """Whether another run has acquired *lease*, of this DAG or of another one."""
+    """Whether another run, of any DAG, has acquired *lease*."""
     owner = Owner.parse(lease.owner)
     return owner is None or (owner.dag_id, owner.run_id) != (me.dag_id, me.run_id)
 
 
 def standing(passed: Lease, me: Owner, manager: LockManager, lease_dag_id: str | None) -> Lease | None:
-    """The lease that was *passed* to the task *me*, as it is now: the lock task's next try may have taken it over.
+    """The current state of the lease that was *passed* to the task *me*. The lock task's next try can have changed it.
 
-    :param lease_dag_id: another DAG. The task may use its leases, in addition to those of its own run.
-    :return: None if it is over.
-    :raises InvalidRequest: the task may not use it.
+    :param lease_dag_id: another DAG whose leases the task may use, in addition to those of its own run.
+    :return: None if the lease has ended.
+    :raises InvalidRequest: the task may not use the lease.
     """
     _check_owner(passed.id, passed.owner, me, lease_dag_id)
     found = manager.lease_of(passed.owner)

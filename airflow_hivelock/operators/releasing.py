@@ -1,4 +1,4 @@
-"""The leases of a task or a run, and whether the work under them is over."""
+"""Finds the leases of a task, and checks whether the work under them is over."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ _CALLBACKS = ("on_success_callback", "on_failure_callback", "on_retry_callback",
 
 
 class ReleasesLocks:
-    """Marks the operator that releases the leases of a HiveLockOperator."""
+    """The marker class of operators that release the leases of HiveLockOperators."""
 
 
 def releases_all(task: Any) -> bool:
-    """Whether *task*, mapped or not, releases the lease whole."""
+    """Whether *task*, mapped or not, releases whole leases."""
     if not issubclass(task.operator_class, ReleasesLocks):
         return False
     if not task.is_mapped:
@@ -38,21 +38,22 @@ def releases_all(task: Any) -> bool:
 
 
 def acquires(task: Any) -> bool:
-    """Whether *task*, mapped or not, takes locks of its own."""
+    """Whether *task*, mapped or not, acquires its own locks."""
     if not issubclass(task.operator_class, AcquiresLocks):
         return False
     return not issubclass(task.operator_class, HiveLockMixin) or _argument(task, "lease") is None
 
 
 def holds_for_others(task: Any) -> bool:
-    """Whether the lease of *task* outlives it, for the tasks downstream."""
+    """Whether *task* acquires a lease for the tasks downstream."""
     return acquires(task) and not issubclass(task.operator_class, HiveLockMixin)
 
 
 def leases_of(task: Any, run_id: str, map_index: int | None = None) -> list[tuple[LockManager, Lease]]:
-    """The leases of *task* in that run: those of one map index, or of all.
+    """The leases of *task* in that run, each with its lock manager.
 
-    :raises CannotTell: Airflow does not report which map indexes there are.
+    :param map_index: the index of a mapped task. None means all indexes.
+    :raises CannotTell: Airflow does not report the map indexes.
     :raises StoreUnavailable: the lock store does not answer.
     """
     hook = HiveLockHook(_argument(task, "hivelock_conn_id") or HiveLockHook.default_conn_name)
@@ -68,7 +69,7 @@ def leases_of(task: Any, run_id: str, map_index: int | None = None) -> list[tupl
 
 
 def warning_of(lock: Any) -> str:
-    """A warning for the log of *lock* if no task behind it, and no callback, releases its lease; else ``""``."""
+    """A warning if no task downstream of *lock*, and no callback, releases its lease. Otherwise an empty text."""
     if not lock.has_dag():
         return ""
     tasks = [lock, *lock.get_flat_relatives(upstream=False)]
@@ -85,9 +86,9 @@ def warning_of(lock: Any) -> str:
 
 
 def work_under(lock: Any, unlock: Any = None) -> list[Any]:
-    """The tasks that run under the lease of *lock*: those before its unlock tasks, or all behind it without any.
+    """The tasks under the lease of *lock*: those before its unlock tasks, or all downstream if there are none.
 
-    :param unlock: the one to use, if there are several.
+    :param unlock: the unlock task to use. None means all.
     """
     downstream = {task.task_id: task for task in lock.get_flat_relatives(upstream=False)}
     unlocks = [unlock] if unlock is not None else [task for task in downstream.values() if releases_all(task)]
@@ -98,9 +99,9 @@ def work_under(lock: Any, unlock: Any = None) -> list[Any]:
 
 
 def unfinished(dag_id: str, run_id: str, tasks: Iterable[Any], caller: tuple[str, int] | None = None) -> list[str]:
-    """The unfinished instances of *tasks* in that run; if there are none, their processes that still run on this host.
+    """The unfinished instances of *tasks* in that run. If there are none, their living processes on this host.
 
-    :param caller: the calling instance. It is left out, because it is over even if Airflow has not noted that yet.
+    :param caller: the calling instance, which is omitted. It is over even if Airflow does not show that yet.
     :raises CannotTell: Airflow does not answer.
     """
     task_ids = [task.task_id for task in tasks]
@@ -113,5 +114,5 @@ def unfinished(dag_id: str, run_id: str, tasks: Iterable[Any], caller: tuple[str
 
 
 def _argument(task: Any, name: str) -> Any:
-    """An argument of an operator, mapped or not."""
+    """The argument *name* of an operator, mapped or not."""
     return task.partial_kwargs.get(name) if task.is_mapped else getattr(task, name)

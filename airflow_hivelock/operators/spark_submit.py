@@ -1,4 +1,4 @@
-"""HiveLockedSparkSubmitOperator: Spark under locks."""
+"""HiveLockedSparkSubmitOperator: Spark jobs under locks."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ if TYPE_CHECKING:
     from airflow_hivelock.work.applications import Application
 
 _SUBMITTED = re.compile(r"(?<![\w/])application_\d+_\d+")
-"""The log line of an application that YARN has accepted. An earlier line has the id in the path of its uploaded files."""
+"""The id in the log line of an accepted application. An earlier line has the id in the path of uploaded files."""
 
 SAFE_INSERT = "spark.sql.hive.convertInsertingPartitionedTable"
-"""False makes Spark write with Hive's writer. Spark's own writer shares a directory among the writers of different
-partitions, which then silently lose each other's files."""
+"""False makes Spark write with Hive's writer. With Spark's own writer, writers of different partitions share a
+directory, and silently lose each other's files."""
 
 
 class HiveLockedSparkSubmitOperator(HiveLockMixin, SparkSubmitOperator):
@@ -37,7 +37,7 @@ class HiveLockedSparkSubmitOperator(HiveLockMixin, SparkSubmitOperator):
     ``spark.sql.hive.convertInsertingPartitionedTable`` is false unless ``conf`` sets it.
     """
 
-    # This holds in client mode. In cluster mode it records a submission before it submits.
+    # This is true in client mode. In cluster mode the operator records a submission before it submits.
     work_ends_with_process = True
 
     def use_lease(self, lease: Lease, work: Work) -> None:
@@ -51,12 +51,12 @@ class HiveLockedSparkSubmitOperator(HiveLockMixin, SparkSubmitOperator):
         self.conf = {**conf, **(self.conf or {})}
 
     def reconnects(self, context: Any, earlier: Application) -> SparkJob | None:
-        """The job of an earlier try, if the cluster still runs it: SparkSubmitOperator continues it."""
+        """The job of an earlier try that SparkSubmitOperator continues. None if the cluster does not run it."""
         store = context.get("task_state_store") if self.durable else None
         if store is None:
             return None
         if isinstance(earlier, SparkJob) and store.get(self.external_id_key) != earlier.job_id:
-            # The earlier try was killed after the lease recorded the job, and before Airflow did.
+            # The earlier try was killed after the lease recorded the job, but before Airflow did.
             store.set(self.external_id_key, earlier.job_id)
         job_id = store.get(self.external_id_key)
         job = SparkJob.submitted_by(self, job_id) if job_id else None
@@ -80,7 +80,7 @@ class HiveLockedSparkSubmitOperator(HiveLockMixin, SparkSubmitOperator):
         return hook
 
     def _record_from(self, hook: Any, process: Callable[[Iterator[str]], None], lines: Iterator[str]) -> None:
-        """Record the job as soon as spark-submit has said its id: it then goes on for seconds, and the job runs."""
+        """Record the job as soon as spark-submit prints its id. spark-submit runs for some more seconds."""
         for line in lines:
             process(iter((line,)))
             job_id = hook._driver_id or (hook._yarn_application_id if _SUBMITTED.search(line) else None)
@@ -91,9 +91,9 @@ class HiveLockedSparkSubmitOperator(HiveLockMixin, SparkSubmitOperator):
 
 
 def _driver_environment(hook: Any) -> dict[str, str]:
-    """The settings that tell a driver in a cluster, which inherits no environment, where its lease is kept.
+    """The settings with the lock store's URL for a driver in a cluster, which inherits no environment.
 
-    Empty for a URL with a password, because Spark's own page shows all settings, and on a standalone cluster.
+    Empty on a standalone cluster, and for a URL with a password, because Spark's own page shows all settings.
     """
     prefix = "spark.yarn.appMasterEnv" if hook._is_yarn else "spark.kubernetes.driverEnv" if hook._is_kubernetes else ""
     url = os.environ.get(URL, "")

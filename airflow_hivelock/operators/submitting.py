@@ -1,4 +1,4 @@
-"""The jobs that an operator under locks submits to a cluster: recorded on its lease when they are known."""
+"""Records on the lease the jobs that an operator submits to a cluster."""
 
 from __future__ import annotations
 
@@ -22,26 +22,26 @@ if TYPE_CHECKING:
 
 
 class SubmitsJobs(BaseOperator):
-    """The part of HiveLockMixin that follows an operator's jobs, while it works under a lease."""
+    """The part of HiveLockMixin that records an operator's jobs on its lease."""
 
     _held: LeaseHolder | None = None
 
     def __setattr__(self, name: str, value: Any) -> None:
-        """Set an attribute; record the submitted job at the moment when the operator knows its id."""
+        """Set an attribute. If it is the id of the submitted job, record the job."""
         super().__setattr__(name, value)
         if vars(self).get("_held") is not None and name == self._tells_its_job_by:
             self._record_job(lambda: table.job_of(self))
 
     def get_ready(self) -> None:
-        """Import the modules that the start of the work needs. It runs before the task asks for locks, so that none is
-        held meanwhile."""
+        """Import the modules that the start of the work needs, before the task acquires locks. So no lock is held during
+        the import."""
         table.kind_of(type(self))
         hive_jobs.get_ready(self)
 
     def submit_job(self, *args: Any, **kwargs: Any) -> Any:
-        """The operator's method, if it is a ResumableJobMixin: the submitted job is recorded.
+        """Call the operator's method, if it is a ResumableJobMixin, and record the submitted job.
 
-        :raises CannotTell: the job of an earlier try, which this one was to continue, still runs.
+        :raises CannotTell: an earlier try's job, which this try should continue, still runs.
         """
         held = self._held
         if held is not None and held.job is not None:
@@ -57,13 +57,13 @@ class SubmitsJobs(BaseOperator):
         return job_id
 
     def submits(self) -> None:
-        """Record that this process is about to pass work on, for example to a cluster: its end then shows nothing about
-        that work."""
+        """Record that this process submits work, for example to a cluster. Its end then does not show the end of that
+        work."""
         if self._held is not None:
             self._held.submits()
 
     def record_application(self, application: Application) -> None:
-        """Record the new form of the work when it is known, for example the job that a cluster now runs."""
+        """Record that the work is now *application*, for example the job on a cluster."""
         if self._held is not None:
             self._held.record(application)
 
@@ -86,7 +86,7 @@ class SubmitsJobs(BaseOperator):
                 self._held.record(job)
 
     def _may_have_submitted(self, error: Exception | None) -> bool:
-        """Whether a job with an unknown id may run: ``execute`` was killed, or ended with *error*, meanwhile."""
+        """Whether a job with an unknown id can run, because ``execute`` was killed or ended with *error*."""
         held = self._held
         if held is None or not held.may_submit:
             return False
@@ -102,7 +102,7 @@ class SubmitsJobs(BaseOperator):
         return True
 
     def _may_go_on(self, error: Exception | None) -> bool:
-        """Whether a server may still run a statement, because ``execute`` has got no answer."""
+        """Whether a server can still run a statement, because ``execute`` got no answer."""
         if error is not None and not hive_jobs.unanswered(error):
             return False
         self.log.warning(
@@ -112,7 +112,7 @@ class SubmitsJobs(BaseOperator):
         return True
 
     def _record_what_it_has_tried(self) -> None:
-        """Record work under a name that the operator has chosen, although it got no answer about it."""
+        """Record a job whose id the operator chose itself, even if its submission got no answer."""
         held = self._held
         if held is None or not held.may_submit or (job := table.job_of(self)) is None:
             return

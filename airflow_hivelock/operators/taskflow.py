@@ -1,4 +1,4 @@
-"""``@task.hivelock``: locks around a TaskFlow task, alone or above any other of Airflow's decorators."""
+"""``@task.hivelock``: runs a TaskFlow task under locks, alone or above another decorator of Airflow."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ def hivelock_task(
 ) -> TaskDecorator:
     """``@task.hivelock(writes=["dw.delays/dt={{ ds }}"])``: the function runs under locks.
 
-    Over a plain function it is ``@task`` under locks. Above another of Airflow's decorators, such as ``@task.bash`` or
-    ``@task.branch``, it locks the task that this makes of the function. It takes the arguments of HiveLockMixin and of
-    the task's operator. ``partial``, ``expand`` and ``override`` work as with any task.
+    On a plain function it is ``@task`` under locks. Above another decorator of Airflow, such as ``@task.bash`` or
+    ``@task.branch``, it adds locks to that decorator's task. It has the arguments of HiveLockMixin and of the task's
+    operator. ``partial``, ``expand`` and ``override`` work as with any task.
 
     :param work_ends_with_process: as for :func:`airflow_hivelock.locked`.
-    :raises InvalidRequest: an argument is invalid, or the task takes locks already.
+    :raises InvalidRequest: an argument is invalid, or the task already takes locks.
     """
 
     def lock(function: Any) -> Any:
@@ -39,7 +39,7 @@ def hivelock_task(
         both = sorted(kwargs.keys() & inner.kwargs.keys() - {"task_id"})
         if both:
             raise InvalidRequest(
-                f"{inner.kwargs['task_id']}: {', '.join(both)} is given to both decorators. Give it to one"
+                f"{inner.kwargs['task_id']}: {', '.join(both)} has a value in both decorators. Keep one of them"
             )
         arguments = {**inner.kwargs, **kwargs}
         HiveLockMixin.check_arguments(arguments)

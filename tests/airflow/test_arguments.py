@@ -63,9 +63,9 @@ WRONG = [
 
 WRONG_WAITING = [
     ({"timeout": timedelta(seconds=-1)}, "timeout"),
-    ({"timeout": 60}, "Give a timedelta"),
+    ({"timeout": 60}, "Use a timedelta"),
     ({"lease_duration": timedelta()}, "lease_duration"),
-    ({"lease_duration": timedelta(days=400)}, "a year at most"),
+    ({"lease_duration": timedelta(days=400)}, "longest lease is a year"),
     ({"waiting": "sleep"}, "Use one of trigger, defer, reschedule, poke"),
 ]
 
@@ -222,10 +222,10 @@ def test_a_mapped_task_may_have_what_is_known_later() -> None:
         ({"objects": "dw.t"}, "objects='dw.t' must be a list"),
         ({"objects": ["dw.t/dt"]}, "'dt' is not a partition level"),
         ({"leases": "id"}, "leases='id' must be a list"),
-        ({"min_age": "5 minutes"}, "min_age='5 minutes' is invalid. Give a timedelta"),
+        ({"min_age": "5 minutes"}, "min_age='5 minutes' is invalid. Use a timedelta"),
         ({"min_age": timedelta(minutes=-1)}, "min_age"),
         ({"dry_run": "no"}, "dry_run='no' is invalid. Use True or False"),
-        ({"reason": " "}, "give a reason"),
+        ({"reason": " "}, "the reason is empty"),
     ],
 )
 def test_a_force_release_that_cannot_be_meant_is_refused(options: dict[str, Any], said: str) -> None:
@@ -234,7 +234,7 @@ def test_a_force_release_that_cannot_be_meant_is_refused(options: dict[str, Any]
 
 
 def test_an_unlock_s_patience_is_a_time_span() -> None:
-    with pytest.raises(InvalidRequest, match=r"work_timeout=60 is invalid\. Give a timedelta"):
+    with pytest.raises(InvalidRequest, match=r"work_timeout=60 is invalid\. Use a timedelta"):
         HiveUnlockOperator(**TASK, work_timeout=60)  # type: ignore[arg-type]
 
 

@@ -84,12 +84,12 @@ def test_mapped_tasks_lock_by_their_assets(manager: LockManager, run: Callable[.
     ("given", "message"),
     [
         ({"outlets": [FILE, AssetAlias("later")]}, "its inlets and outlets have no asset of Hive"),
-        ({"outlets": [DELAYS], "locks": "datasets"}, "Use 'assets' or leave it out"),
+        ({"outlets": [DELAYS], "locks": "datasets"}, "Use 'assets' or remove it"),
         ({"outlets": [SimpleNamespace(uri="hive://dw")]}, "names no table"),
         ({"outlets": [SimpleNamespace(uri="hive://hive/dw/a/b")]}, "names no table"),
         ({"outlets": [Asset("hive://hive:10000/dw/t", extra={"partition": 5})]}, "must be a text"),
         ({"outlets": [DELAYS], "writes": "dw.t"}, "must be a list of names"),
-        ({"outlets": [DELAYS], "lease": {}}, "give one of lease, lock_sql, or reads and writes"),
+        ({"outlets": [DELAYS], "lease": {}}, "pass one of lease, lock_sql, or reads and writes"),
     ],
 )
 def test_what_cannot_be_meant_is_refused_when_it_is_written(given: dict[str, Any], message: str) -> None:

@@ -217,7 +217,7 @@ def test_objects_choose_what_is_judged(manager: LockManager, airflow_says: Calla
 
 
 def test_everybodys_is_never_freed_at_once() -> None:
-    with pytest.raises(InvalidRequest, match="Name leases or objects"):
+    with pytest.raises(InvalidRequest, match="Pass leases or objects"):
         HiveForceUnlockOperator(task_id="force", stale=False)
 
 

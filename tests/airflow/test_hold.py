@@ -228,7 +228,7 @@ def test_a_task_does_not_wait_for_itself(manager: LockManager, python: Python) -
         ({"writes": ["dw.a/dt={{ ds }}"]}, "the template 'dw.a/dt={{ ds }}' is not rendered inside a task"),
         ({"writes": ["dw/"]}, "dw/"),
         ({"writes": "dw.a"}, "must be a list of names"),
-        ({"writes": ["dw.a"], "timeout": 5}, "Give a timedelta"),
+        ({"writes": ["dw.a"], "timeout": 5}, "Use a timedelta"),
         ({"writes": ["dw.a"], "lease_duration": timedelta(0)}, "lease_duration"),
     ],
 )

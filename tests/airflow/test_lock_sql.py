@@ -159,7 +159,7 @@ def test_an_operators_own_sql_can_be_what_declares_its_locks() -> None:
         assert HiveLockedSparkSubmitOperator(task_id="submit", application="x.py", lock_sql=SQL).lock_sql == SQL
         several = Locked(task_id="several", sql=["DROP TABLE t -- the old one", "DROP TABLE u;"], lock_sql=True)
         assert plan_statements(several.lock_sql)[1] == [LockObject("default", "t"), LockObject("default", "u")]
-        with pytest.raises(InvalidRequest, match="no sql or hql of its own"):
+        with pytest.raises(InvalidRequest, match="no sql or hql as a text"):
             HiveLockedSparkSubmitOperator(task_id="none", application="x.py", lock_sql=True)
         with pytest.raises(InvalidRequest, match="as a text or one file"):
             Locked(task_id="files", sql=["a.sql", "b.sql"], lock_sql=True)

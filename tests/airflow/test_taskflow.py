@@ -209,7 +209,7 @@ def test_what_is_said_of_its_work_is_on_its_class() -> None:
     [
         ({"writes": ["dw/"]}, "load: .*dw/"),
         ({"writes": ["dw.t"], "waiting": "sleep"}, "load: waiting='sleep'"),
-        ({"writes": ["dw.t"], "retries": 2}, "load: retries is given to both decorators"),
+        ({"writes": ["dw.t"], "retries": 2}, "load: retries has a value in both decorators"),
     ],
 )
 def test_what_cannot_be_meant_is_refused_where_it_is_written(given: dict[str, Any], message: str) -> None:

@@ -339,10 +339,10 @@ def test_the_sensor_skips_softly_on_a_worker(manager: LockManager, run: Callable
         (HiveLockOperator, {}, "asks for no locks"),
         (HiveLockSensor, {}, "waits for no locks"),
         (HiveLockOperator, {"writes": ["dw"], "waiting": "sleep"}, "Use one of trigger, defer, reschedule, poke"),
-        (HiveLockOperator, {"writes": ["dw"], "timeout": 60}, "Give a timedelta"),
-        (HiveLockOperator, {"writes": ["dw"], "lease_duration": 60}, "Give a timedelta"),
-        (HiveLockMixin, {}, "give one of lease, lock_sql, or reads and writes"),
-        (HiveLockMixin, {"lease": {}, "writes": ["dw"]}, "give one of lease, lock_sql, or reads and writes"),
+        (HiveLockOperator, {"writes": ["dw"], "timeout": 60}, "Use a timedelta"),
+        (HiveLockOperator, {"writes": ["dw"], "lease_duration": 60}, "Use a timedelta"),
+        (HiveLockMixin, {}, "pass one of lease, lock_sql, or reads and writes"),
+        (HiveLockMixin, {"lease": {}, "writes": ["dw"]}, "pass one of lease, lock_sql, or reads and writes"),
     ],
 )
 def test_what_cannot_be_meant_is_refused_when_the_dag_is_parsed(cls: type, options: dict[str, Any], said: str) -> None:
