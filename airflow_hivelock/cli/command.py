@@ -1,6 +1,6 @@
-"""The command line: ``hivelock`` by itself, ``airflow hivelock`` in Airflow.
+"""The command line: ``hivelock``, and ``airflow hivelock`` in Airflow.
 
-It imports little at its start, because Airflow loads this module for each of its commands.
+The module imports little at its start, because Airflow loads it for each of its commands.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def _seconds(text: str) -> float:
     if found_s is None:
         raise argparse.ArgumentTypeError(f"{text!r:.80} is not a time. Write seconds, as in 600, or 90s, 10m, 2h")
     if found_s > MAX_LEASE_S:
-        raise argparse.ArgumentTypeError(f"{text!r:.80} is longer than a year. Give a shorter time")
+        raise argparse.ArgumentTypeError(f"{text!r:.80} is longer than a year. Use a shorter time")
     return found_s
 
 
@@ -97,7 +97,7 @@ _URL: tuple[tuple[str, dict[str, Any]], ...] = (
             "lock store, the metastore, time-outs",
         },
     ),
-    ("--metastore", {"metavar": "URI", "help": "where tables are looked up: thrift://metastore:9083"}),
+    ("--metastore", {"metavar": "URI", "help": "the metastore that has the tables: thrift://metastore:9083"}),
 )
 _CONN_ID: tuple[tuple[str, dict[str, Any]], ...] = (
     ("--conn-id", {"default": CONNECTION, "help": f"the connection to the lock store; by default {CONNECTION}"}),
@@ -178,7 +178,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = _parser("hivelock", _URL)
     args = parser.parse_args(argv)
     if not (args.url or args.hive_site or os.environ.get(URL)):
-        parser.error(f"no lock store is named. Give --hive-site or --url, or set {URL}")
+        parser.error(f"there is no lock store. Use --hive-site or --url, or set {URL}")
 
     from airflow_hivelock.cli import shell
 
@@ -186,7 +186,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _open(url: str | None, hive_site: str | None, metastore: str | None) -> Opened:
-    """Open the lock store that the arguments name. A file takes precedence over the environment."""
+    """Open the lock store of the arguments. A hive-site.xml has precedence over the environment."""
     from airflow_hivelock.cli.shell import Opened
     from airflow_hivelock.locks import connect
     from airflow_hivelock.locks.hive import lock_store
@@ -216,12 +216,12 @@ def _open(url: str | None, hive_site: str | None, metastore: str | None) -> Open
 
 
 def main_in_airflow(argv: Sequence[str] | None = None) -> None:
-    """Run ``python -m airflow_hivelock.cli``: ``airflow hivelock`` for an Airflow that has no commands of providers."""
+    """Run ``python -m airflow_hivelock.cli``, for an Airflow that does not support commands of providers."""
     _in_airflow(_parser("python -m airflow_hivelock.cli", _CONN_ID).parse_args(argv))
 
 
 def get_cli_commands() -> list[CLICommand]:
-    """Return the command ``airflow hivelock`` for the providers manager."""
+    """Return the command ``airflow hivelock`` for Airflow's providers manager."""
     from airflow.cli.cli_config import ActionCommand, Arg
 
     return [
@@ -253,7 +253,7 @@ def _in_airflow(args: argparse.Namespace) -> None:
         if args.command == "check" and (why := why_no_page()):
             lacks.append(why)
         off = unprotected(
-            f"tasks take no locks: concurrency is false in connection {args.conn_id!r}. Set it to true, or leave it out"
+            f"tasks take no locks: concurrency is false in connection {args.conn_id!r}. Set it to true, or remove it"
         )
         return Opened(
             hook.manager(),

@@ -1,4 +1,4 @@
-"""Runs the parsed command: it executes statements, prints Hive's output, and returns an exit code."""
+"""Runs the parsed command: executes statements, prints Hive's output, and returns an exit code."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 _PLANS = "airflow_hivelock.locks.plan"
 _WARN = [logging.getLogger(f"airflow_hivelock.locks.{name}") for name in ("manager", "plan", "statements")]
 _KAZOO, _SILENT = logging.getLogger("kazoo"), logging.NullHandler()
-"""kazoo logs each try to connect. The error after that has the same cause in one line, and the next step."""
+"""kazoo's log is silent here, because it has a line for each try. The final error has the cause and the next step."""
 
 _ARGUMENT = re.compile(r"\((reason|timeout|user)\)")
 _OPTIONS = {
@@ -56,7 +56,7 @@ _CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
 
 class Exit(enum.IntEnum):
-    """Exit codes, as the help lists them; 75 is EX_TEMPFAIL of sysexits.h."""
+    """The exit codes in the help. 75 is EX_TEMPFAIL of sysexits.h."""
 
     OK = 0
     REFUSED = 1
@@ -67,13 +67,13 @@ class Exit(enum.IntEnum):
 
 @dataclass(frozen=True)
 class Opened:
-    """What the arguments, or a connection, name.
+    """The opened lock store with its settings.
 
-    :param settings: the settings that it was opened with, and the source of each.
-    :param site: Hive's own settings, if a file of them is named.
-    :param timeout_s: how long LOCK waits if the arguments do not set it, in seconds.
-    :param lacks: what this Airflow lacks, and what follows from that.
-    :param findings: further findings of ``check``, about Airflow.
+    :param settings: the settings of the lock store, each with its source.
+    :param site: Hive's own settings, if there is a hive-site.xml.
+    :param timeout_s: the longest wait of LOCK without ``--timeout``, in seconds.
+    :param lacks: the features that this Airflow lacks, with the consequences.
+    :param findings: findings of ``check`` about Airflow.
     """
 
     manager: LockManager
@@ -86,9 +86,7 @@ class Opened:
 
 
 class _Warnings(logging.Handler):
-    """Prints the lock manager's warnings with the errors: a store that does not answer, a table that is locked as a
-    whole.
-    """
+    """Prints the lock manager's warnings to standard error: a silent store, a table that is locked as a whole."""
 
     def emit(self, record: logging.LogRecord) -> None:
         kind = "WARNING" if record.name.startswith(_PLANS) else "hivelock"
@@ -172,14 +170,14 @@ def _run(args: argparse.Namespace, connect: Connect) -> Exit:
 
 def _limit(group: str, most: int | None) -> LeaseLimit | None:
     if bool(group) != (most is not None):
-        raise InvalidRequest("give both --max-leases and --lease-group, or neither")
+        raise InvalidRequest("use both --max-leases and --lease-group, or neither")
     return None if most is None else LeaseLimit(group, most)
 
 
 def _text(args: argparse.Namespace) -> str | None:
-    """Return the statements; None if they are read from a terminal."""
+    """Return the statements. None if they come from a terminal."""
     if sum(map(bool, (args.command, args.execute is not None, args.file))) > 1:
-        raise InvalidRequest("give one of -e, -f, capabilities, check or host-gone")
+        raise InvalidRequest("use one of -e, -f, capabilities, check or host-gone")
     if args.file:
         try:
             return Path(args.file).read_text(encoding="utf-8-sig")  # editors on Windows write a byte order mark
@@ -191,7 +189,7 @@ def _text(args: argparse.Namespace) -> str | None:
 
 
 def _execute(session: StatementSession, text: str, output: str) -> int:
-    """Run the statements of *text*, and return how many there are."""
+    """Run the statements of *text*, and return their number."""
     count = 0
     for result in session.run(text):
         count += 1
@@ -234,7 +232,7 @@ def _failed(error: HiveLockError, text: str = "") -> Exit:
 
 
 def _with_options(message: str) -> str:
-    """Return *message* with the names of this command's options instead of the library's arguments."""
+    """Return *message* with this command's options in place of the library's arguments."""
     message = _COLUMNS.sub(r'--partition-columns "\1"', message)
     message = _UNPARTITIONED.sub(r"--unpartitioned \1", message)
     message = _ARGUMENT.sub(r"(--\1)", message)
@@ -249,15 +247,15 @@ def _interrupted() -> Exit:
 
 
 def _login() -> str:
-    """Return the system's name of the user. Anyone can change the environment (``LOGNAME``)."""
+    """Return the user's name from the system, because anyone can change the environment (``LOGNAME``)."""
     try:
         return pwd.getpwuid(os.getuid()).pw_name
-    except KeyError:  # in a container, a user may have no name
+    except KeyError:  # in a container, a user can have no name
         return f"uid {os.getuid()}"
 
 
 def _actor(named: str | None) -> str:
-    """Return the user for the audit trail. It contains the login too if the *named* user is another one."""
+    """Return the user for the audit trail: the *named* user, with the login if that is another user."""
     login = _login()
     return login if named in (None, "", login) else f"{named} (logged in as {login} on {socket.gethostname()})"
 
@@ -278,7 +276,7 @@ def _print(result: Result, output: str) -> None:
 
 
 def _shown(text: str) -> str:
-    """Return *text* without control characters. It may come from the lock store, and could control the terminal."""
+    """Return *text* without control characters, because text from the lock store could control the terminal."""
     return _CONTROL.sub("\N{REPLACEMENT CHARACTER}", text)
 
 
@@ -290,9 +288,7 @@ def _command(args: argparse.Namespace, opened: Opened) -> Iterator[Result]:
 
 
 def _host_gone(args: argparse.Namespace, manager: LockManager) -> Iterator[Result]:
-    """Without a host, list the hosts with recorded work. Otherwise list the work on the host, and declare the host
-    gone.
-    """
+    """List the hosts with recorded work; or list the work on one host, and declare the host gone with ``--yes``."""
     from airflow_hivelock.work import hosts
 
     if not args.names:
@@ -325,7 +321,7 @@ def _row(each: HostWork) -> tuple[str | int, ...]:
 
 
 def _capabilities(capabilities: Capabilities) -> Result:
-    """Return what the lock store promises, with each meaning from the class's own documentation."""
+    """Return the capabilities of the lock store, with their meanings from the class's docstring."""
     meanings = re.findall(r":param (\w+): (.*?)(?=\s+:param|\s*\Z)", Capabilities.__doc__ or "", re.DOTALL)
     rows = tuple((name, getattr(capabilities, name), " ".join(meaning.split())) for name, meaning in meanings)
     text = "\n".join(f"{'yes' if promised else 'no ':3}  {name:12}  {meaning}" for name, promised, meaning in rows)
@@ -333,7 +329,7 @@ def _capabilities(capabilities: Capabilities) -> Result:
 
 
 def _check(opened: Opened, tables: Sequence[str]) -> list[Finding]:
-    """Check which lock manager protects what, by Hive's own file and by the answers of its servers."""
+    """Check the protection of data, from Hive's own file and the answers of Hive's servers."""
     manager, catalog, named = opened.manager, opened.catalog, [LockObject.parse(table) for table in tables]
     asked = catalog if isinstance(catalog, MetastoreCatalog) and not manager.capabilities.expires else None
     site = opened.site if opened.site and (asked or hasattr(manager.backend, "settings")) else None
@@ -359,7 +355,7 @@ def _findings(findings: Sequence[Finding], lacks: Sequence[str]) -> Result:
 
 
 def _settings(settings: Sequence[Sourced]) -> Result:
-    """Return each setting and its source."""
+    """Return the settings with their sources."""
     rows = tuple((each.name, each.value, each.source) for each in settings)
     text = "\n".join(f"{name}={value}  ({source})" for name, value, source in rows)
     return Result(("setting", "value", "source"), rows, text)

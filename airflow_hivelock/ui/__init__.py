@@ -1,1 +1,1 @@
-"""The "Hive locks" page in Airflow's UI: a plugin with a small web application, shown in a frame."""
+"""The "Hive locks" page in Airflow's UI: a plugin with a small web application in a frame."""

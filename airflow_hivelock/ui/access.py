@@ -1,6 +1,6 @@
 """The page's access to Airflow's API server: users and their permissions, connections, and the states of runs.
 
-The only module of the page that uses parts of Airflow that are not public.
+No other module of the page uses private parts of Airflow.
 """
 
 from __future__ import annotations
@@ -48,17 +48,17 @@ if TYPE_CHECKING:
 log = structlog.get_logger(__name__)
 
 MAY_LOOK = Depends(requires_access_view(AccessView.PLUGINS))
-"""Users who see Airflow's plugins, and so the page's entry in the menu."""
+"""A dependency for users who may see Airflow's plugins, and so the page's entry in the menu."""
 
 USER = Depends(get_user)
 
 PERMITTED_S = 30.0
-"""How long a permission is remembered, in seconds: to see a DAG or the button for a force release."""
+"""The time for which a permission is cached, in seconds: to see a DAG, or the button for a force release."""
 
 MOST_REMEMBERED = 50_000
 
 MOST_AT_ONCE = 500
-"""The most runs, or sensors, in one statement to the database."""
+"""The largest number of runs, or of sensors, in one statement to the database."""
 
 _SENSOR_TRIGGER = f"{HiveLockSensorTrigger.__module__}.{HiveLockSensorTrigger.__name__}"
 
@@ -66,7 +66,7 @@ _ENVIRONMENT = "AIRFLOW_CONN_"
 _permitted: dict[tuple[str, str], tuple[float, bool]] = {}
 _may_release: dict[tuple[str, str], tuple[float, bool]] = {}
 _malformed: set[str] = set()
-"""Connections of the environment that have been logged as malformed."""
+"""Malformed connections of the environment that have been logged."""
 
 _lock = threading.Lock()
 
@@ -81,20 +81,20 @@ def user_id(user: Any) -> str:
 
 
 def user_name(user: Any) -> str:
-    """The user for the audit trail: the name, and the id if it differs, because names need not be unique."""
+    """The user for the audit trail: the name, with the id if that differs, because names are not always unique."""
     name, known_as = str(user.get_name()), user_id(user)
     return name if name == known_as else f"{name} ({known_as})"
 
 
 def may_release(conn_id: str, user: Any) -> bool:
-    """Whether *user* may release leases of others: only a user who may change the connection. Seeing the page is not
-    enough."""
+    """Whether *user* may release other users' leases: only if the user may change the connection. Access to the page is
+    not enough."""
     details = ConnectionDetails(conn_id=conn_id, team_name=_team(conn_id))
     return bool(get_auth_manager().is_authorized_connection(method="PUT", details=details, user=user))
 
 
 def shows_release(conn_id: str, user: Any) -> bool:
-    """:func:`may_release`, but remembered: the page asks every few seconds, and an auth manager may ask a server."""
+    """As :func:`may_release`, but cached, because the page asks often, and an auth manager can ask a server."""
     now, key = time.monotonic(), (user_id(user), conn_id)
     with _lock:
         until, answer = _may_release.get(key, (0.0, False))
@@ -109,7 +109,7 @@ def shows_release(conn_id: str, user: Any) -> bool:
 
 
 def permitted_to_release(connection_id: str, user: Any = USER) -> Any:
-    """A dependency: the user, or 403."""
+    """A dependency: the user who may release leases, or an error 403."""
     if not may_release(connection_id, user):
         raise HTTPException(403, "Forbidden")
     return user
@@ -119,7 +119,7 @@ MAY_RELEASE = Depends(permitted_to_release)
 
 
 def hidden(dag_ids: Iterable[str], user: Any) -> frozenset[str]:
-    """The DAGs of *dag_ids* that *user* may not see in Airflow either. The page hides the names of their holders."""
+    """The DAGs of *dag_ids* that *user* may not see in Airflow. The page hides the names of their holders."""
     wanted = set(dag_ids)
     now, who = time.monotonic(), user_id(user)
     with _lock:
@@ -133,7 +133,7 @@ def hidden(dag_ids: Iterable[str], user: Any) -> frozenset[str]:
     unknown = sorted(wanted - known.keys())
     teams = DagModel.get_dag_id_to_team_name_mapping(unknown) if unknown and _multi_team() else {}
     manager = get_auth_manager()
-    for team in {teams.get(dag_id) for dag_id in unknown}:  # a manager that asks a server may ask for many at once
+    for team in {teams.get(dag_id) for dag_id in unknown}:  # a manager can ask a server for many DAGs at once
         of_team = {dag_id for dag_id in unknown if teams.get(dag_id) == team}
         of: Any = {"team_name": team} if team else {}  # a manager before Airflow 3.2 has no teams
         seen = manager.filter_authorized_dag_ids(dag_ids=of_team, user=user, **of)
@@ -146,19 +146,19 @@ def hidden(dag_ids: Iterable[str], user: Any) -> frozenset[str]:
 
 
 def connection_ids() -> list[str]:
-    """The connections of type ``hivelock``: stored, in the environment, and those of ``[hivelock] connections``."""
+    """The ids of ``hivelock`` connections: in the database, in the environment, and in ``[hivelock] connections``."""
     with create_session() as session:
         stored = session.scalars(select(Connection.conn_id).where(Connection.conn_type == HiveLockHook.conn_type)).all()
     names = (name.removeprefix(_ENVIRONMENT).lower() for name in os.environ if name.startswith(_ENVIRONMENT))
-    # Not fallback=[]: Airflow 3.1 would split it as text.
+    # Airflow 3.1 would split fallback=[] as text.
     elsewhere = [name for name in conf.getlist("hivelock", "connections", fallback="") if name]
     return sorted({*stored, *filter(_is_ours, names), *elsewhere})
 
 
 def held_with(ti_key: TaskInstanceKey) -> str:
-    """The connection that ``hold()`` has named in a task's XCom; ``""`` for none.
+    """The connection in a task's XCom, which ``hold()`` writes. Empty if there is none.
 
-    Users who may write XComs may have written it: the caller uses it as text of a link only.
+    Users who may write XComs can have written it, so the caller uses it only as the text of a link.
     """
     of_task = {"task_id": ti_key.task_id, "map_index": ti_key.map_index, "key": HELD_WITH}
     with create_session() as session:
@@ -167,9 +167,9 @@ def held_with(ti_key: TaskInstanceKey) -> str:
 
 
 def keeper_suspects(conn_id: str) -> tuple[int, dict[str, str]]:
-    """The keeper's last report on suspect leases: the time, in ms, and the reasons by lease id.
+    """The keeper's last report on suspect leases: the time in ms, and the reasons by lease id.
 
-    The keeper writes this into the event of its asset. Without a DAG that is scheduled on the asset there is no event.
+    The report is in the event of the keeper's asset. There is no event without a DAG that is scheduled on the asset.
     """
     last = (
         select(AssetEvent.timestamp, AssetEvent.extra)
@@ -189,9 +189,9 @@ def keeper_suspects(conn_id: str) -> tuple[int, dict[str, str]]:
 
 @dataclass(frozen=True)
 class Sensor:
-    """A sensor that waits until data is free. It takes no lock, so the lock store does not know it.
+    """A sensor that waits until data is free. It acquires no lock, so it is not in the lock store.
 
-    :param reads: the names in its task; templates that the triggerer renders are still templates here.
+    :param reads: the names in its task. Templates that the triggerer renders are not rendered here.
     """
 
     dag_id: str
@@ -204,7 +204,7 @@ class Sensor:
 
 
 def sensors(conn_id: str) -> list[Sensor]:
-    """The sensors that wait with that connection. A sensor on a worker names none, and is listed for each."""
+    """The sensors that wait with that connection. A sensor on a worker is listed for every connection."""
     task = TaskInstance
     waiting = (
         select(task.dag_id, task.run_id, task.task_id, task.map_index, task.state, task.start_date, Trigger)
@@ -233,7 +233,7 @@ def sensors(conn_id: str) -> list[Sensor]:
 
 
 def task_facts(owners: Collection[Owner]) -> dict[Owner, TaskFacts]:
-    """Airflow's records of each of *owners*; an owner with an unknown run is missing."""
+    """Airflow's records of *owners*, by owner. An owner with an unknown run is missing."""
     found: dict[Owner, TaskFacts] = {}
     by_run: dict[tuple[str, str], list[Owner]] = defaultdict(list)
     for owner in owners:
@@ -284,7 +284,7 @@ def _is_ours(conn_id: str) -> bool:
     try:
         connection = EnvironmentVariablesBackend().get_connection(conn_id)
     except Exception as error:  # noqa: BLE001 - any parser may refuse it
-        if conn_id not in _malformed:  # without the error's text, which may quote the password
+        if conn_id not in _malformed:  # without the error's text, which can contain the password
             _malformed.add(conn_id)
             log.warning(
                 "%s%s is malformed (%s). If it is a lock store's, the page does not show it until it is corrected",

@@ -1,7 +1,7 @@
-"""The answers of the routes, for their description in OpenAPI.
+"""The answers of the routes, as OpenAPI describes them.
 
 Times are in milliseconds since 1970, by the lock store's clock. ``o`` is an index in the answer's list of owners. The
-views make the answers; these models check nothing at run time.
+views create the answers, and these models do not check them at run time.
 """
 
 from __future__ import annotations
@@ -74,20 +74,20 @@ class LeaseAnswer(AnswerPart):
     since: int
     lease_s: float
     jobs: list[Job] | None = Field(
-        None, description="The work under it: name, what, then what is known: code, text, next step"
+        None, description="The work under it: name and text, then code, text and next step if known"
     )
     locks: list[Lock] = Field(description=_LOCKS)
     expires: int | None = None
     query: str | None = None
-    lost: list[str] | None = Field(None, description="Objects that it does not hold any more")
+    lost: list[str] | None = Field(None, description="Objects whose locks it has lost")
     doing: Literal["works", "idle", "ends", "needs", "hand", "untold"]
     state: str = Field(description="`doing` in words")
     why: str | None = None
-    at: int | None = Field(None, description="Since when it is in that state")
+    at: int | None = Field(None, description="The start of that state")
 
 
 class HiveLockAnswer(AnswerPart):
-    """A lock of Hive's own, or of another client of its metastore."""
+    """A lock of Hive, or of another client of its metastore."""
 
     object: str
     mode: Mode
@@ -95,7 +95,7 @@ class HiveLockAnswer(AnswerPart):
     since: int
     explicit: bool | None = Field(description="Whether LOCK TABLE took it")
     query: str
-    id: str | None = Field(None, description="The id for its force release; missing if it cannot be freed so")
+    id: str | None = Field(None, description="The id for a force release; missing if there is none")
     heartbeat: int | None = None
 
 
@@ -105,41 +105,41 @@ class ArrowAnswer(AnswerPart):
     o: int = Field(description=_OWNER)
     object: str
     mode: Mode
-    waiting: bool = Field(description="Whether it waits, too")
+    waiting: bool = Field(description="Whether it is itself a waiter")
     counted: Literal[True] | None = Field(None, description="It blocks by its permit")
 
 
 class WaiterAnswer(AnswerPart):
-    """A request that waits."""
+    """A waiting request."""
 
     o: int = Field(description=_OWNER)
-    position: int = Field(description="1 for the first; 0: in no queue")
+    position: int = Field(description="1 for the first; 0 if it is in no queue")
     priority: int
     waits_for: Literal["lock", "lease", "slot", "free"] = Field(alias="for")
     since: int
     until: int | None = Field(None, description="When its invitation ends")
     locks: list[Lock] = Field(description=_LOCKS)
     blockers: list[ArrowAnswer] = Field(description="The nearest ones")
-    direct: int = Field(description="How many direct blockers it has")
-    ahead: int = Field(description="How many waiters are ahead of it")
-    holders: list[ArrowAnswer] = Field(description="The holders that it waits for in the end")
+    direct: int = Field(description="The number of direct blockers")
+    ahead: int = Field(description="The number of waiters ahead of it")
+    holders: list[ArrowAnswer] = Field(description="The holders that it waits for, directly or behind other waiters")
     group: str | None = Field(None, description="Only if it waits for a lease of its group")
-    out: int | None = Field(None, description="How many leases of its group are held")
+    out: int | None = Field(None, description="The number of held leases of its group")
 
 
 class ListingAnswer(AnswerPart):
-    """What all listings have."""
+    """The fields of all lists."""
 
     installation: str
     owners: list[Owner]
-    left_out: int = Field(description="How many rows are too many for one answer")
+    left_out: int = Field(description="The number of rows that are not in this answer")
 
 
 class CurrentAnswer(ListingAnswer):
     """The holders and the waiters."""
 
     leases: list[LeaseAnswer]
-    hive: list[HiveLockAnswer] | None = Field(description="null: unknown so far; ask again")
+    hive: list[HiveLockAnswer] | None = Field(description="null if not known yet; ask again")
     waiters: list[WaiterAnswer]
     expires: bool = Field(description="Whether time frees a lease in this lock store")
 
@@ -152,7 +152,7 @@ class TenureAnswer(AnswerPart):
     locks: list[Lock] = Field(description=_LOCKS)
     asked: int
     granted: int
-    ended: int | None = Field(description="null: it is held")
+    ended: int | None = Field(description="null while it is held")
 
 
 class HistoryAnswer(ListingAnswer):
@@ -166,8 +166,8 @@ class EntryAnswer(AnswerPart):
 
     at: int
     id: str | None = None
-    o: int = Field(description="Whose lease it was: an index in `owners`")
-    user: str = Field(description="Who did it")
+    o: int = Field(description="The owner of the lease: an index in `owners`")
+    user: str = Field(description="The user who released it")
     reason: str | None = None
     locks: list[Lock] = Field(description=_LOCKS)
 
@@ -186,9 +186,9 @@ class WorkAnswer(AnswerPart):
 
     name: str
     what: str
-    host: str = Field(description="The host that only can tell; empty: any")
-    code: Code | None = Field(None, description="Whether it runs; missing: unknown so far")
-    how: str | None = Field(None, description="The same in words")
+    host: str = Field(description="The only host that can check it; empty for any host")
+    code: Code | None = Field(None, description="Whether it runs; missing if not known yet")
+    how: str | None = Field(None, description="`code` in words")
     next: str | None = Field(None, description="The next step for you")
 
 
@@ -197,7 +197,7 @@ class KeeperAnswer(AnswerPart):
 
     why: str
     next: str
-    at: int | None = Field(None, description="When it last reported the lease")
+    at: int | None = Field(None, description="The time of its last report on the lease")
     report: str | None = None
 
 
@@ -207,7 +207,7 @@ class LeaseDetailsAnswer(AnswerPart):
     id: str
     owner: Owner
     token: int
-    locks: int = Field(description="How many")
+    locks: int = Field(description="The number of freed locks")
     works: list[WorkAnswer]
     keeper: KeeperAnswer
 
@@ -238,13 +238,13 @@ class HiveReleasedAnswer(AnswerPart):
 
 
 class HostGoneAnswer(AnswerPart):
-    """How many works have ended with the host."""
+    """The number of records of work on the host that now count as ended."""
 
     ended: int
 
 
 class ProblemAnswer(BaseModel):
-    """Why there is no answer."""
+    """The reason for an error."""
 
     detail: str
 
@@ -260,6 +260,6 @@ _PROBLEMS = {
 
 
 def gives(answer: type[AnswerPart]) -> dict[str, Any]:
-    """The arguments of a route that gives this answer."""
+    """The arguments of the route decorator for this answer."""
     problems = {code: {"model": ProblemAnswer, "description": text} for code, text in _PROBLEMS.items()}
     return {"response_model": None, "responses": {200: {"model": answer}, **problems}}

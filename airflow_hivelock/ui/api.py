@@ -1,4 +1,4 @@
-"""The routes that show something, below ``/api/v1``: the page asks them, and so may programs."""
+"""The routes that read data, below ``/api/v1``, for the page and for programs."""
 
 from __future__ import annotations
 
@@ -49,19 +49,19 @@ async def current(connection_id: str, request: Request, user: Any = access.USER)
 
 @dataclass(frozen=True)
 class Wanted:
-    """A selection of past leases, or of the audit trail."""
+    """The filter of past leases, or of the audit trail."""
 
-    object: Annotated[str, Query(max_length=3_000, description="Only of this object, and of objects below it")] = ""
-    owner: Annotated[str, Query(max_length=300, description="Only of owners that contain this text")] = ""
+    object: Annotated[str, Query(max_length=3_000, description="Only for this object and objects below it")] = ""
+    owner: Annotated[str, Query(max_length=300, description="Only for owners that contain this text")] = ""
     limit: Annotated[int | None, Query(ge=1, le=view.MOST_TENURES, description="Only the newest")] = None
 
     @property
     def all(self) -> bool:
-        """Whether it selects all."""
+        """Whether the filter selects all entries."""
         return not (self.object or self.owner or self.limit)
 
     def of(self, entries: Sequence[Past], installation: str, user: Any) -> list[Past]:
-        """The selected ones of *entries*. An owner whose name is hidden from *user* contains no text.
+        """The selected *entries*. The filter by owner does not select owners that are hidden from *user*.
 
         :raises InvalidRequest: the object is malformed.
         """
@@ -107,7 +107,7 @@ async def _past(
     read: Callable[[LockManager, int], Sequence[Past]],
     shown: Callable[[Sequence[Past], str], View],
 ) -> Response:
-    """Entries of the past as *user* may see them. All users share one read of the store."""
+    """The past entries that *user* may see. All users share one read of the store."""
     fresh_s = looks.FRESH_S if what == "audit" else looks.HISTORY_FRESH_S
     if wanted.all:
 
@@ -134,7 +134,7 @@ async def _past(
 
 @router.get("/{connection_id}/leases/{lease_id}", **answers.gives(answers.LeaseDetailsAnswer))
 async def lease(connection_id: str, lease_id: str, user: Any = access.USER) -> dict[str, Any]:
-    """The work under a lease, if its state is known within some seconds, and the keeper's last report on it."""
+    """A lease with its work and the keeper's last report. States of work are included if known within some seconds."""
     await looks.checked(connection_id)
     hook = HiveLockHook(connection_id)
     reads = looks.reads
@@ -148,7 +148,7 @@ async def lease(connection_id: str, lease_id: str, user: Any = access.USER) -> d
 
 @router.get("/{connection_id}/hosts", **answers.gives(answers.OnHostAnswer))
 async def on_host(connection_id: str, host: str, user: Any = access.USER) -> dict[str, Any]:
-    """The work that has ended if that host is gone, only of DAGs that the user may see."""
+    """The work that would count as ended if that host is gone. Only work of DAGs that the user may see is included."""
     await looks.checked(connection_id)
     hook = HiveLockHook(connection_id)
     fresh_s = looks.HOLDERS_FRESH_S

@@ -1,4 +1,4 @@
-"""The page's web application, which Airflow's API server mounts. Only users who may see plugins may use it."""
+"""The page's web application, which is mounted in Airflow's API server. Only users who may see plugins may use it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The routes that change something: force releases, and hosts that are declared gone. Each needs the connection's PUT right."""
+"""The routes that change data: force releases, and declarations of gone hosts. They need the connection's PUT right."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ def _by_this_page(
     x_hivelock: str = Header("", description="`release`: no other site's form or image sends it"),
     sec_fetch_site: str = Header("same-origin", include_in_schema=False),
 ) -> None:
-    """A dependency: the request comes from the page itself, or from a program; otherwise 403.
+    """A dependency that refuses requests (403) which come neither from the page itself nor from a program.
 
-    Airflow's session cookie is SameSite=Lax, so no other site's POST carries it. The header excludes a page of the same
-    site. Only a script of this origin may send it without being asked for permission first.
+    Airflow's session cookie is SameSite=Lax, so another site's POST does not have it. The header excludes other pages
+    of the same site, because only a script of this origin can send it without a preflight request.
     """
     if x_hivelock != "release" or sec_fetch_site != "same-origin":
         raise HTTPException(403, "Not asked for by this page")
@@ -79,7 +79,7 @@ async def release(connection_id: str, lease_id: str, reason: Reason, user: Any =
 
 @router.post("/{connection_id}/hive/release", **answers.gives(answers.HiveReleasedAnswer))
 async def release_hive(connection_id: str, hive: HiveId, user: Any = access.MAY_RELEASE) -> dict[str, int]:
-    """Free the locks that a query of Hive, or another client of its metastore, has left."""
+    """Free the locks of a query of Hive, or of another client of its metastore."""
     await looks.checked(connection_id)
     who = access.user_name(user)
 
@@ -98,7 +98,7 @@ async def release_hive(connection_id: str, hive: HiveId, user: Any = access.MAY_
 
 @router.post("/{connection_id}/hosts/gone", **answers.gives(answers.HostGoneAnswer))
 async def host_gone(connection_id: str, gone: HostGone, user: Any = access.MAY_RELEASE) -> dict[str, int]:
-    """Declare a host gone: the work recorded there now has ended, only of DAGs that the user may see."""
+    """Declare a host gone, so that the work on it counts as ended. This changes only DAGs that the user may see."""
     await looks.checked(connection_id)
     who = access.user_name(user)
 
@@ -115,7 +115,7 @@ async def host_gone(connection_id: str, gone: HostGone, user: Any = access.MAY_R
 
 
 def _forget(connection_id: str, *lease_ids: str) -> None:
-    """Make the next look read again. Otherwise the page would show a released lease until the last look is old."""
+    """Make the next request read the store again. Otherwise the page would still show a released lease for a while."""
     looks.reads.forget(
         *((connection_id, what) for what in ("current", "audit", "leases")),
         *((connection_id, "lease", lease_id) for lease_id in lease_ids),
@@ -123,10 +123,9 @@ def _forget(connection_id: str, *lease_ids: str) -> None:
 
 
 def on_host(host: str, leases: Sequence[Lease], installation: str, user: Any) -> list[HostWork]:
-    """The work that has ended if *host* is gone, only of DAGs that *user* may see. An error lists only their hosts,
-    too.
+    """The work that would count as ended if *host* is gone. Only DAGs that *user* may see are included, also in errors.
 
-    :raises InvalidRequest: there is none: see :func:`airflow_hivelock.work.hosts.on_host`.
+    :raises InvalidRequest: there is no such work: see :func:`airflow_hivelock.work.hosts.on_host`.
     """
     dags = {lease.id: view.dag_of(lease, installation) for lease in leases}
     hidden = access.hidden(filter(None, dags.values()), user)

@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 def describe(
     lease: Lease, installation: str, answers: Mapping[str, WorkState], keeper: tuple[int, Mapping[str, str]]
 ) -> dict[str, Any]:
-    """A lease and its recorded work, with the known state of the work.
+    """A lease with its recorded work and the known states of the work.
 
-    :param keeper: the time of the keeper's last report on suspect leases, and the reasons by lease id.
+    :param keeper: the time of the keeper's last report on suspect leases, with the reasons by lease id.
     """
     hosts = {work.name: host_of(work.application) for work in lease.works}
     jobs = job_rows([[work.name, what(work.application)] for work in lease.works], answers)

@@ -1,4 +1,4 @@
-"""The activity of each lease's holder, by Airflow's records, and the holders that need a user's action."""
+"""The activity of each lease's holder, from Airflow's records. Some holders need a user's action."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ if TYPE_CHECKING:
     from airflow_hivelock.ui.works import WorkState
 
 GRACE = timedelta(minutes=1)
-"""How long a finished task may take to release its lease, and how long a running one may give no sign of life."""
+"""The longest delay of a finished task's release, or of a running task's heartbeat, that is not shown."""
 
 
 @dataclass(frozen=True)
 class TaskFacts:
-    """Airflow's records of a task: the state of its run and its own, each None if unknown.
+    """Airflow's records of a task: the states of its run and of the task, None if unknown.
 
-    :param ended: when its run ended.
-    :param paused: whether its DAG is paused.
-    :param at: since when it is in its state.
-    :param heartbeat: its last sign of life.
-    :param active: the states of the run's tasks that are not finished, by name.
+    :param ended: the end of the run.
+    :param paused: whether the DAG is paused.
+    :param at: the start of the task's state.
+    :param heartbeat: the task's last heartbeat.
+    :param active: by name, the states of the run's unfinished tasks.
     """
 
     run: str | None = None
@@ -42,10 +42,10 @@ class TaskFacts:
 class Doing:
     """The activity of a holder.
 
-    :param kind: ``works``; ``idle``, while it is queued or between two tasks; ``ends``; ``needs`` a user's action;
-        ``hand``: a user holds it; ``untold``: another Airflow's.
-    :param state: in a word or two.
-    :param why: in a sentence.
+    :param kind: ``works``; ``idle`` (the task is queued, or the run is between two tasks); ``ends``; ``needs`` (a user
+        has to act); ``hand`` (a user is the holder); ``untold`` (another Airflow's task).
+    :param state: the activity in a word or two.
+    :param why: the activity in a sentence.
     """
 
     kind: str
@@ -64,7 +64,7 @@ def judge(
     ask: Callable[[Collection[Owner]], Mapping[Owner, TaskFacts]],
     works: Mapping[str, Mapping[str, WorkState]],
 ) -> None:
-    """Add the holder's activity to each lease of *data*, by one question to Airflow for all of them.
+    """Add the holder's activity to each lease of *data*, with one question to Airflow for all leases.
 
     :param works: the answers of :func:`airflow_hivelock.ui.works.ask`, by lease id.
     """
@@ -94,7 +94,7 @@ def judge(
 
 
 def job_rows(jobs: Collection[Sequence[str]], answers: Mapping[str, WorkState]) -> list[list[str]]:
-    """*jobs*, each with its name, its description and its known state. Found work that no lease records comes last."""
+    """The rows of *jobs*: name, text, and the state if it is known. Work that no lease records comes last."""
     known = {name: what for name, what, *_ in jobs}
     names = [*known, *(name for name in answers if name not in known)]
     asked = [(name, known.get(name, ""), answers.get(name)) for name in names]
@@ -147,7 +147,7 @@ def of_task(owner: Owner, facts: TaskFacts, jobs: Collection[str], now: datetime
 
 
 def _between(active: Mapping[str, str], run: str, facts: TaskFacts) -> Doing:
-    """The activity of a run after the task that has locked for others."""
+    """The activity of a run after its lock task has ended."""
     working = sorted(other for other, state in active.items() if state == "running")
     if working:
         return Doing("works", "working", f"Running in this run: {', '.join(working)}", facts.at)
@@ -168,4 +168,4 @@ def _over(state: str, why: str, at: datetime | None, now: datetime) -> Doing:
 
 
 UNNOTICED = timedelta(minutes=10)
-"""Airflow ends a task that sends no heartbeat within this time, unless it is configured otherwise."""
+"""The default time after which Airflow ends a task without a heartbeat, with a margin."""

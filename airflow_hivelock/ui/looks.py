@@ -1,4 +1,4 @@
-"""Looks at lock stores and at work, which all users share: each is read once, and kept as text for its readers."""
+"""Reads lock stores and the states of work once for all users, and caches the answers as text."""
 
 from __future__ import annotations
 
@@ -29,19 +29,19 @@ if TYPE_CHECKING:
 log = structlog.get_logger(__name__)
 
 PATIENCE_S = 8.0
-"""How long a request waits for the lock store, in seconds."""
+"""The longest wait of a request for the lock store, in seconds."""
 
 FRESH_S = 1.5
 HOLDERS_FRESH_S, HOLDERS_KEPT_S = 5.0, 60.0
-"""A look through all of Hive's namespace is costly: it runs in the background, and its last answer is shown meanwhile.
+"""A read of Hive's whole namespace is slow. It runs in the background, and the page shows its last answer.
 """
 
 WORKS_FRESH_S, WORKS_WAIT_S = 15.0, 4.0
 MOST_ASKED = 50
-"""For how many leases the list asks whether their work runs."""
+"""The largest number of leases whose work is checked for the list."""
 
 LITTLE_S = 0.05
-"""How long a request waits for background reads, in seconds: the page soon asks again for missing answers."""
+"""The longest wait of a request for background reads, in seconds. The page soon asks again for missing answers."""
 
 HISTORY_FRESH_S = 15.0
 CONNECTIONS_FRESH_S = 10.0
@@ -50,12 +50,12 @@ COMPRESSION = 5
 
 reads = SharedReads("store", PATIENCE_S)
 asks = SharedReads("clusters", WORKS_WAIT_S)
-"""Questions to the systems that run work. A silent cluster blocks only this pool, and no read."""
+"""The pool for questions to clusters. A silent cluster blocks only this pool, not the reads."""
 
 _uncollected = Uncollected()
 _shown: dict[tuple[str, Hashable], Shown] = {}
 _need_action: dict[str, tuple[Lease, ...]] = {}
-"""By connection that was read: the leases that need a user's action. The page asks whether their work still runs."""
+"""By connection, the leases that need a user's action. Their work is checked for the page."""
 
 _clocks: defaultdict[str, view.StoreClock] = defaultdict(view.StoreClock)
 
@@ -86,9 +86,9 @@ async def current(connection_id: str) -> Shown:
 
 
 async def work_under(lease: Lease, fresh_s: float, wait_s: float) -> dict[str, WorkState] | None:
-    """Whether the work under *lease* runs; None: unknown so far.
+    """The states of the work under *lease*, by name. None if they are not known yet.
 
-    The list and the dialog ask under the same key, so that they show the same answer.
+    The list and the dialog use the same key, so they show the same answer.
     """
     key = ("work", lease.id, lease.works)
     try:
@@ -102,7 +102,7 @@ async def work_under(lease: Lease, fresh_s: float, wait_s: float) -> dict[str, W
 
 
 def now_ms(connection_id: str, manager: LockManager) -> int:
-    """The time of a lock store now."""
+    """The present time of a lock store, in ms."""
     return _clocks[connection_id].now_ms(manager)
 
 
@@ -117,7 +117,7 @@ async def connections() -> list[str]:
 
 
 async def checked(connection_id: str) -> None:
-    """Refuse any other connection of Airflow's."""
+    """Refuse a connection that is not to a lock store."""
     if connection_id not in await connections():
         raise HTTPException(404, f"There is no connection {connection_id!r} of type {HiveLockHook.conn_type}")
 
@@ -144,7 +144,7 @@ async def look(
 
 
 class Shown:
-    """A view, and its text for each set of DAGs that some user may not see."""
+    """A view, with a cached text for each set of hidden DAGs."""
 
     def __init__(self, shown: View, now_ms: int, texts: dict[frozenset[str], tuple[bytes, str]]) -> None:
         self.view = shown
@@ -152,12 +152,12 @@ class Shown:
         self._read_at = time.monotonic(), now_ms
 
     def now_ms(self) -> int:
-        """The store's time now."""
+        """The present time of the store, in ms."""
         at, now_ms = self._read_at
         return now_ms + int((time.monotonic() - at) * 1000)
 
     def text(self, hidden: frozenset[str]) -> tuple[bytes, str]:
-        """The view as compressed JSON, and its tag."""
+        """The view without the *hidden* DAGs as compressed JSON, and its ETag."""
         if hidden not in self.texts:
             body = json.dumps(self.view.without(hidden), separators=(",", ":"), ensure_ascii=False).encode()
             tag = f'W/"{hashlib.sha256(body).hexdigest()[:32]}"'
@@ -168,9 +168,9 @@ class Shown:
 async def answer(
     connection_id: str, user: Any, asked: Mapping[str, str], shown: Callable[[], Shown] | Shown
 ) -> Response:
-    """A view as *user* may see it, unless the browser has it already.
+    """The response with the part of a view that *user* may see. It is empty if the browser already has that.
 
-    :param shown: the view, or what makes it in a thread.
+    :param shown: the view, or a function that creates it in a thread.
     """
 
     def build() -> Response:
@@ -194,9 +194,9 @@ async def answer(
 
 
 def permitted(found: Lease | None, installation: str, user: Any) -> Lease:
-    """A lease, for a user who may see its DAG.
+    """Return the lease if *user* may see its DAG.
 
-    :raises HTTPException: it has been released, or belongs to a DAG that *user* may not see.
+    :raises HTTPException: the lease was released, or *user* may not see its DAG.
     """
     if found is None:
         raise HTTPException(404, "This lease has been released")

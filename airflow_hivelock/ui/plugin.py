@@ -1,7 +1,7 @@
-"""The plugin that Airflow loads: the page's application, its entry in the menu, and the links from tasks to the page.
+"""Airflow's plugin with the page's application, its entry in the menu, and the links from tasks to the page.
 
-Every process of Airflow loads this module, even tasks. Modules that only the API server needs are imported on its first
-use. The page uses parts of Airflow that are not public. If they have moved, the API server starts without the page.
+Every process of Airflow loads this module, even tasks. Modules that only the API server needs are imported at first
+use. The page uses private parts of Airflow. If these have moved, the API server starts without the page.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _VIEW = {
 
 
 def why_no_page() -> str | None:
-    """The reason why this Airflow cannot serve the page; None: it can."""
+    """The reason why this Airflow cannot serve the page. None if it can."""
     try:
         from airflow_hivelock.ui import app  # noqa: F401
     except Exception as error:  # noqa: BLE001 - Airflow reads fastapi_apps unguarded: any error would stop the API server
@@ -42,10 +42,10 @@ def why_no_page() -> str | None:
 
 
 class HiveLocksPageLink(HiveLocksLink):
-    """The link that the API server makes for the package's own operators.
+    """The link to the page for the package's own operators. The API server creates it.
 
-    It also exists while a task waits in the triggerer and no worker has run it yet. The API server does not know users'
-    operators under HiveLockMixin. For those, Airflow's worker stores the link when the task ends.
+    So the link exists while a task waits in the triggerer, before a worker has run it. The API server does not know
+    users' operators with HiveLockMixin. For those, Airflow's worker stores the link when the task ends.
     """
 
     @property
@@ -62,14 +62,14 @@ class HiveLocksPageLink(HiveLocksLink):
 
 
 class HoldLink(HiveLocksLink):
-    """The link of a Python task after ``hold()`` has named the connection in its XCom; before that, none."""
+    """The link to the page for a Python task, once ``hold()`` has written the connection to the task's XCom."""
 
     @property
     def operators(self) -> list[Any]:  # type: ignore[override]
         try:
             from airflow.providers.standard.decorators.python import _PythonDecoratedOperator
             from airflow.providers.standard.operators.python import PythonOperator
-        except ImportError:  # Airflow asks for each task that it reads: an error here would hide all DAGs
+        except ImportError:  # Airflow asks for each task, and an error would hide all DAGs
             return []
         return [PythonOperator, _PythonDecoratedOperator]
 

@@ -1,6 +1,6 @@
-"""Reads of the lock store, and questions to clusters, in threads, so that they do not block the API server.
+"""Runs reads of the lock store and questions to clusters in threads, so that they do not block the API server.
 
-One runs at a time for each key. A request waits for a bounded time, and a costly read rests before the next.
+One read runs at a time for each key. A request waits for a limited time. After a slow read, the next one is delayed.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ T = TypeVar("T")
 THREADS = 32
 MOST_KEPT = 200
 MOST_UNDER_WAY = 200
-"""How many reads may wait for a thread or for their answer; further ones are refused at once."""
+"""The largest number of reads that wait for a thread or an answer. More reads are refused at once."""
 
 REST = 4.0
-"""A read rests at least this many times as long as it took, so it takes at most a fifth of the time."""
+"""The pause after a read, as a multiple of the read's duration. So reads use at most a fifth of the time."""
 
 
 @dataclass
@@ -46,11 +46,10 @@ class _SharedRead:
 
 
 class SharedReads:
-    """A pool of threads for slow reads. Requests for the same key share one read, and an answer that is young enough is
-    reused.
+    """A pool of threads for slow reads. Requests for the same key share one read, and reuse a recent answer.
 
-    :param name: of its threads.
-    :param patience_s: how long a request waits. The read goes on after that, and no other one starts for its key.
+    :param name: the name of the threads.
+    :param patience_s: the longest wait of a request. The read then continues, and no other read of its key starts.
     """
 
     def __init__(self, name: str, patience_s: float, clock: Callable[[], float] = time.monotonic) -> None:
@@ -58,10 +57,10 @@ class SharedReads:
         self._clock = clock
         self._pool = ThreadPoolExecutor(THREADS, f"hivelock-{name}")
         self._reads: dict[Hashable, _SharedRead] = {}
-        self._lock = threading.RLock()  # a read that is done at once ends while it is being entered
+        self._lock = threading.RLock()  # reentrant, because a quick read can end while it is being stored
 
     async def ask(self, key: Hashable, read: Callable[[], T], max_age_s: float = 0.0) -> T:
-        """Return the result of *read*, or one that is no older than *max_age_s*.
+        """Return the result of *read*, or a cached result that is at most *max_age_s* old.
 
         :raises StoreUnavailable: there was no result in time.
         """
@@ -73,9 +72,9 @@ class SharedReads:
     async def glance(
         self, key: Hashable, read: Callable[[], T], max_age_s: float, keep_s: float, wait_s: float
     ) -> T | None:
-        """Do the same as :meth:`ask`, but wait for *wait_s* at most.
+        """As :meth:`ask`, but wait for at most *wait_s*.
 
-        While a new answer is on its way, return the last one if it is no older than *keep_s*; None: there is none yet.
+        After that, return the last answer if it is at most *keep_s* old. None if there is none.
         """
         try:
             shared = self._shared(key, read, max_age_s)
@@ -88,12 +87,12 @@ class SharedReads:
         return future.result() if await _done_within(future, wait_s) else None
 
     def is_asked(self, key: Hashable, at_least_s: float) -> bool:
-        """Whether the read of *key* has a thread, and has run for *at_least_s* without an answer."""
+        """Whether the read of *key* has run in a thread for *at_least_s* without an answer."""
         shared = self._reads.get(key)
         return shared is not None and shared.future.running() and self._clock() - shared.started >= at_least_s
 
     def forget(self, *keys: Hashable) -> None:
-        """Make the next request for these keys read again."""
+        """Drop the cached answers of these keys."""
         with self._lock:
             for key in keys:
                 self._reads.pop(key, None)
@@ -118,8 +117,7 @@ class SharedReads:
 
 
 def _safely(read: Callable[[], T]) -> T:
-    """Return the result of *read*. An error that would end the process in the API server's own loop becomes an ordinary
-    one."""
+    """Return the result of *read*. Convert exceptions that would end the API server's process into ordinary errors."""
     try:
         return read()
     except Exception:
@@ -129,10 +127,10 @@ def _safely(read: Callable[[], T]) -> T:
 
 
 class Uncollected:
-    """Stops the garbage collector for a while, in all threads of the process.
+    """Pauses the garbage collector in all threads of the process.
 
-    A look at thousands of locks makes a hundred thousand objects, none of them garbage. The collector would take half
-    of its time, because it repeatedly scans all objects of the API server.
+    A read of thousands of locks creates a hundred thousand objects, none of them garbage. The collector would use half
+    of the read's time, because it repeatedly scans all objects of the API server.
     """
 
     def __init__(self) -> None:
@@ -157,7 +155,7 @@ class Uncollected:
 
 
 async def _done_within(future: Future[Any], wait_s: float) -> bool:
-    """Whether it is done within *wait_s*; nothing is cancelled."""
-    with suppress(Exception):  # the future keeps its error
+    """Whether *future* is done within *wait_s*. It is not cancelled."""
+    with suppress(Exception):  # the error stays in the future
         await asyncio.wait_for(asyncio.shield(asyncio.wrap_future(future)), wait_s)
     return future.done()

@@ -1,4 +1,4 @@
-"""The page's data about a lock store, as plain values; read once for all users."""
+"""The page's data about a lock store as plain values, which are read once for all users."""
 
 from __future__ import annotations
 
@@ -24,23 +24,23 @@ if TYPE_CHECKING:
     from airflow_hivelock.ui.access import Sensor
 
 PERSON = "cli:"
-"""The beginning of the owner of a user's lock on the command line: ``cli:<user>:<uuid>``."""
+"""The prefix of the owner of a user's lock on the command line: ``cli:<user>:<uuid>``."""
 
 MOST_BLOCKERS = 50
-"""How many blockers of a waiter are considered for its arrows, nearest first."""
+"""The largest number of a waiter's blockers that are considered for its arrows, nearest first."""
 
 MOST_ARROWS = 12
 MOST_WAITERS = 5_000
 MOST_LOCKS = 20_000
-"""How many locks are listed at most: of holders, of waiters, of Hive's own, and in a history, each."""
+"""The largest number of locks in each list: of holders, of waiters, of Hive, and of a history."""
 
 MOST_TENURES, MOST_AUDITED = 3_000, 1_000
 CLOCK_S = 300.0
-"""How long to rely on the offset of this process's clock from the store's, in seconds: to read it is a write."""
+"""The time for which the offset from the store's clock is cached, in seconds, because to read that clock is a write."""
 
 
 class Owners:
-    """The owners that an answer names, each once."""
+    """The owners in an answer, each once."""
 
     def __init__(self, installation: str) -> None:
         self.installation = installation
@@ -48,7 +48,7 @@ class Owners:
         self._places: dict[str, int] = {}
 
     def index(self, text: str) -> int:
-        """The row of the owner *text*."""
+        """The index of the owner *text*."""
         if text not in self._places:
             self._places[text] = len(self.rows)
             self.rows.append(owner_row(text, self.installation))
@@ -57,7 +57,7 @@ class Owners:
 
 @lru_cache(maxsize=8_192)  # rows are never changed
 def owner_row(text: str, installation: str) -> dict[str, Any]:
-    """The parts of an owner; with ``installation`` if it is a task of another Airflow than *installation*."""
+    """The parts of an owner. They include ``installation`` if it is a task of another Airflow than *installation*."""
     owner = Owner.parse(text)
     if owner is None:
         user = text.removeprefix(PERSON).rpartition(":")[0] if text.startswith(PERSON) else ""
@@ -72,7 +72,7 @@ def owner_row(text: str, installation: str) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class View:
-    """An answer, and the DAGs that it names. A user who may not see one of them gets the answer without it."""
+    """An answer with its DAGs. A user gets the answer without the DAGs that this user may not see."""
 
     data: dict[str, Any]
     dag_ids: frozenset[str]
@@ -110,7 +110,7 @@ class StoreClock:
 
 @dataclass(frozen=True)
 class ShownLocks:
-    """The result of ``show()``, and when it was asked, by the store's clock."""
+    """The result of ``show()``, and its time by the store's clock."""
 
     at_ms: int
     holders: Sequence[Holder]
@@ -152,7 +152,7 @@ def current(
 
 
 def _fitting(requests: Sequence[Request]) -> Sequence[Request]:
-    """The first of *requests*, up to :data:`MOST_LOCKS` locks."""
+    """The first *requests*, with at most :data:`MOST_LOCKS` locks."""
     left = MOST_LOCKS
     for index, request in enumerate(requests):
         left -= len(request.locks)
@@ -162,7 +162,7 @@ def _fitting(requests: Sequence[Request]) -> Sequence[Request]:
 
 
 def history(tenures: Sequence[Tenure], installation: str) -> View:
-    """The leases *tenures*, in their order."""
+    """The view of the leases *tenures*, in the same order."""
     owners = Owners(installation)
     shown = _fitting(tenures[:MOST_TENURES])
     return _view(
@@ -171,7 +171,7 @@ def history(tenures: Sequence[Tenure], installation: str) -> View:
 
 
 def audit(entries: Sequence[ForcedRelease], installation: str) -> View:
-    """The force releases *entries*, in their order."""
+    """The view of the force releases *entries*, in the same order."""
     owners = Owners(installation)
     shown = [_entry(owners, entry) for entry in _fitting(entries[:MOST_AUDITED])]
     return _view(owners, {"entries": shown, "left_out": len(entries) - len(shown)})
@@ -197,7 +197,7 @@ def _lease(owners: Owners, lease: Lease, standing: Sequence[Holder], shown_locks
         row["expires"] = _ms(lease.expires)
     if standing and standing[0].query:
         row["query"] = standing[0].query
-    # A lease that was granted since that look has lost nothing. A lease without any lock there has just been released.
+    # A lease that was granted after that read has lost no lock. A lease without any lock has just been released.
     if (
         standing
         and shown_locks
@@ -247,7 +247,7 @@ def _waiter(
 
 
 def _arrows(waiters: Sequence[Waiter]) -> Iterable[tuple[Waiter, list[Arrow], int]]:
-    """Each waiter with its direct blockers, and how many: without the blockers' own blockers."""
+    """Each waiter with its direct blockers, and their number. The blockers of a direct blocker are omitted."""
     nearest = {waiter.owner: waiter.blocked_by[:MOST_BLOCKERS] for waiter in waiters}
     names = defaultdict(set, {owner: {blocker.owner for blocker in near} for owner, near in nearest.items()})
     for waiter in waiters:
@@ -263,11 +263,11 @@ def _arrows(waiters: Sequence[Waiter]) -> Iterable[tuple[Waiter, list[Arrow], in
 
 
 def _holding(waiters: Sequence[Waiter]) -> dict[str, Sequence[Blocker]]:
-    """The holders that each waiter waits for in the end, by its owner; behind waiters only, the holders of these."""
+    """By waiter's owner, the holders that it waits for. If it waits only for other waiters, their holders."""
     found: dict[str, Sequence[Blocker]] = {}
     for waiter in waiters:
         held: dict[str, Blocker] = {}
-        for blocker in reversed(waiter.blocked_by):  # the holders are the farthest
+        for blocker in reversed(waiter.blocked_by):  # the holders are at the end
             if len(held) >= MOST_ARROWS:
                 break
             if not blocker.waiting:
@@ -300,7 +300,7 @@ def _sensor(owners: Owners, sensor: Sensor) -> dict[str, Any]:
 
 
 def _arrow(blocker: Blocker) -> dict[str, Any]:
-    """The cause of a block: a lock, or a permit of a group."""
+    """The lock or the group's permit that causes a block."""
     arrow = {"object": str(blocker.object), "mode": _mode(blocker.mode), "waiting": blocker.waiting}
     return {**arrow, "counted": True} if blocker.group else arrow
 
@@ -328,12 +328,12 @@ def _entry(owners: Owners, entry: ForcedRelease) -> dict[str, Any]:
 
 
 _lock_rows: dict[int, tuple[tuple[Lock, ...], list[list[Any]]]] = {}
-"""The JSON of locks, by their identity: a request keeps its locks from one look to the next, and to compare them would
-cost more than to make it again."""
+"""The JSON of locks, by identity, because a request has the same tuple in each read. A comparison of locks would cost
+more than new JSON."""
 
 
 def _locks(locks: tuple[Lock, ...]) -> list[list[Any]]:
-    """Object and mode; a third value marks a lock on a parent that is taken only for the objects below it."""
+    """Object and mode of each lock. A third value marks a SHARED lock on a parent."""
     known = _lock_rows.get(id(locks))
     if known is None or known[0] is not locks:
         if len(_lock_rows) > 2 * MOST_LOCKS:
@@ -362,11 +362,11 @@ def _ms(at: datetime) -> int:
 
 
 def dag_of(lease: Lease, installation: str) -> str:
-    """The DAG of a lease of this Airflow's; ``""``: it belongs to no task of it."""
+    """The DAG of a lease of this Airflow. Empty if no task of this Airflow owns it."""
     return dag_of_owner(lease.owner, installation)
 
 
 def dag_of_owner(owner: str, installation: str) -> str:
-    """The DAG of an owner in this Airflow; ``""``: it is no task of it."""
+    """The DAG of an owner in this Airflow. Empty if it is no task of this Airflow."""
     row = owner_row(owner, installation)
     return "" if "installation" in row else row.get("dag", "")

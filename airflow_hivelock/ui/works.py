@@ -1,4 +1,4 @@
-"""The work under a lease: whether it has ended, which processes live, and the next step."""
+"""The state of the work under a lease, its living processes, and the next step for the user."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ log = structlog.get_logger(__name__)
 RUNS, ENDED, AWAY, UNTOLD, SILENT = "runs", "ended", "away", "untold", "silent"
 
 LEFT_BEHIND = "left behind"
-"""The name of processes that the task's own processes have started, and no lease records."""
+"""The name of processes that tasks have started and that no lease records."""
 
 MOST_NAMED = 5
 
@@ -36,12 +36,12 @@ _LOOK_AT_LOGS = (
 
 @dataclass(frozen=True)
 class WorkState:
-    """Whether work runs.
+    """The state of work.
 
-    :param code: ``runs``; ``ended``; ``away``: on a host that this process cannot ask; ``untold``; ``silent``: its
-        cluster has not answered.
-    :param text: the same in words, with the process and its host.
-    :param next: the next step for the user; ``""`` if there is none.
+    :param code: ``runs``; ``ended``; ``away`` (on another host, which this process cannot check); ``untold`` (unknown);
+        ``silent`` (its cluster has not answered).
+    :param text: the state in words, with the process and its host.
+    :param next: the next step for the user. Empty if there is none.
     """
 
     code: str
@@ -50,9 +50,9 @@ class WorkState:
 
 
 def ask(lease: Lease) -> dict[str, WorkState]:
-    """Whether each work of *lease* runs, by name, and the processes that its tasks have left behind on this host.
+    """By name, the state of each work of *lease*, and of processes that its tasks have left on this host.
 
-    The keeper asks the same questions before it frees a lease, from the triggerer's host.
+    The keeper makes the same checks on the triggerer's host before it frees a lease.
     """
     found = {work.name: how(work) for work in lease.works}
     owner = Owner.parse(lease.owner)
@@ -66,9 +66,9 @@ def ask(lease: Lease) -> dict[str, WorkState]:
 
 
 def judge(found: Mapping[str, WorkState]) -> tuple[str, str]:
-    """The keeper's verdict on a lease of a finished task, and the next step.
+    """The keeper's expected verdict on a lease of a finished task, and the next step for the user.
 
-    The keeper asks the same questions in the triggerer. It reports a verdict only if it cannot check the work.
+    The keeper makes the same checks in the triggerer. It reports a verdict only if it cannot check the work.
 
     :param found: the answers of :func:`ask`.
     """
@@ -87,7 +87,7 @@ def judge(found: Mapping[str, WorkState]) -> tuple[str, str]:
 
 
 def how(work: Work) -> WorkState:
-    """Whether *work* runs, if this process can find that out on its host."""
+    """The state of *work*, as far as this process can check it."""
     try:
         application = applications.of(work)
         if isinstance(application, Processes):
@@ -104,12 +104,12 @@ def how(work: Work) -> WorkState:
 
 
 def unanswered(lease: Lease, *, asked: bool) -> dict[str, WorkState]:
-    """The answers while there is none.
+    """The states of the work of *lease* before :func:`ask` has answered.
 
-    :param asked: False while the questions still wait for a thread.
+    :param asked: False while :func:`ask` still waits for a thread.
     """
     if not asked:
-        text = "is not asked about yet: other clusters have not answered"
+        text = "is not checked yet, because other clusters have not answered"
         return {work.name: WorkState(UNTOLD, text, "Look again in a minute.") for work in lease.works}
     silent = WorkState(SILENT, "its cluster has not answered yet", "Check that its cluster is up, and look again.")
     return {work.name: silent for work in lease.works}
@@ -138,8 +138,7 @@ def _of_processes(asked: Processes) -> WorkState:
 
 @lru_cache(maxsize=8_192)
 def host_of(application: str) -> str:
-    """The other host on which *application* runs; ``""`` if it runs here or in a cluster, or if its host is declared
-    gone."""
+    """The other host of *application*. Empty if it is here or in a cluster, or if its host was declared gone."""
     try:
         asked = applications.decode(application)
     except CannotTell:
@@ -149,7 +148,7 @@ def host_of(application: str) -> str:
 
 @lru_cache(maxsize=8_192)
 def what(application: str) -> str:
-    """The recorded *application* in words."""
+    """The recorded *application* as text."""
     if not application:
         return "what it waits for elsewhere"
     try:

@@ -134,7 +134,7 @@ def test_a_hundred_dialogs_on_a_silent_cluster_leave_the_page_quick(
     said = [answer.json()["works"][0] for _, answer in dialogs]
     assert {work["how"] for work in said} <= {
         "its cluster has not answered yet",
-        "is not asked about yet: other clusters have not answered",
+        "is not checked yet, because other clusters have not answered",
     }
     assert any(work["code"] == works.SILENT for work in said), "it is the cluster that does not answer, not the store"
 
