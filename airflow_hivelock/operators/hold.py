@@ -43,7 +43,7 @@ _linked: set[Any] = set()
 class HeldLocks:
     """The value that :func:`hold` yields.
 
-    :ivar lease: the lease; None if locking is turned off.
+    :ivar lease: the lease. None if locking is turned off.
     """
 
     def __init__(

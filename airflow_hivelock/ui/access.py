@@ -224,7 +224,7 @@ def sensors(conn_id: str) -> list[Sensor]:
                 try:
                     arguments = trigger.kwargs
                 except Exception as error:  # noqa: BLE001 - another version wrote it, or another Fernet key
-                    log.info("What sensor %s of %s waits for cannot be read: %r", task_id, dag_id, error)
+                    log.info("The trigger of sensor %s of %s cannot be read: %r", task_id, dag_id, error)
             if arguments.get("hivelock_conn_id") == conn_id:
                 reads, writes = (tuple(map(str, arguments.get(kind) or ())) for kind in ("reads", "writes"))
                 began = since or datetime.now(UTC)

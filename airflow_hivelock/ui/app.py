@@ -42,7 +42,7 @@ SILENT = {
     AccessDenied: "The lock store refuses Airflow's API server. Correct the credentials of the connection, or "
     "the store's permissions.",
     StoreCorrupted: "The lock store contains data that this version cannot read. Upgrade airflow-hivelock on the API server, or "
-    "look at what was written there.",
+    "check the data there.",
     HiveLockError: "The lock store does not answer. Leases stay held and running jobs continue, but no lock is granted or "
     "released. A waiting task fails after ten minutes. Check that the store is up, and that the API server reaches it.",
 }

@@ -34,7 +34,7 @@ def _by_this_page(
     of the same site, because only a script of this origin can send it without a preflight request.
     """
     if x_hivelock != "release" or sec_fetch_site != "same-origin":
-        raise HTTPException(403, "Not asked for by this page")
+        raise HTTPException(403, "The request does not come from this page")
 
 
 router = APIRouter(tags=["changes"], dependencies=[Depends(_by_this_page)])

@@ -150,7 +150,7 @@ def host_of(application: str) -> str:
 def what(application: str) -> str:
     """The recorded *application* as text."""
     if not application:
-        return "what it waits for elsewhere"
+        return "the work that it waits for"
     try:
         return str(applications.decode(application)).removesuffix(" (and what it started)")
     except CannotTell as error:

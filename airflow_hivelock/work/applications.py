@@ -77,7 +77,7 @@ def of(work: Work) -> Application:
     """
     if not work.application:
         raise CannotTell(
-            f"{work.name} was deferred and has not resumed, so the state of its work is unknown. Look whether it still "
-            "runs before you free the lease"
+            f"{work.name} was deferred and has not resumed, so the state of its work is unknown. Check whether it "
+            "still runs before you free the lease"
         )
     return decode(work.application)

@@ -1,7 +1,7 @@
 """A Spark job that a cluster manager runs.
 
-This module and :mod:`airflow_hivelock.operators.spark_submit` are the only ones that use the private attributes of
-SparkSubmitOperator and its hook.
+Only this module and :mod:`airflow_hivelock.operators.spark_submit` use private attributes of SparkSubmitOperator and
+its hook.
 """
 
 from __future__ import annotations
@@ -154,7 +154,7 @@ def _yarn_runs(manager_url: str, application_id: str, auth: Any) -> bool:
     if answer.status_code == NOT_FOUND:
         raise CannotTell(
             f"the ResourceManager does not know {application_id}. It forgets old applications that have ended. Without "
-            "yarn.resourcemanager.recovery.enabled it forgets all at a restart. Look whether the application still "
+            "yarn.resourcemanager.recovery.enabled it forgets all at a restart. Check whether the application still "
             "runs on a node of the cluster. If not, free the lease"
         )
     answer.raise_for_status()

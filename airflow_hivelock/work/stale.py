@@ -1,8 +1,8 @@
-"""Which leases are stale: Airflow and the systems that run the work report that both have ended.
+"""Decides which leases are stale. Airflow must report the end of the owner, and a cluster or host the end of the work.
 
 A task's lease for its own work (HiveLockMixin, which records the work) is over with the task. A lease for later tasks
-(HiveLockOperator) is over with the run. A Spark driver's lease is over with the driver. In all cases no recorded work may run, and no process that the tasks have
-started on this host. If that cannot be checked, the lease is kept.
+(HiveLockOperator) is over with the run. A Spark driver's lease is over with the driver. In all cases, neither recorded
+work nor a process that the tasks have started on this host may run. If that cannot be checked, the lease is kept.
 """
 
 from __future__ import annotations

@@ -71,7 +71,7 @@ def test_the_lock_of_a_dead_session_is_found_and_freed_alone(
     shown = session(manager)("SHOW LOCKS dw.core EXTENDED")
     blocks = [block.splitlines() for block in shown.split("LOCK_QUERYID:")[1:]]
     first = min(block[0].strip() for block in blocks if "lock table dw.core" in block[3])
-    with pytest.raises(InvalidRequest, match="must say why"):
+    with pytest.raises(InvalidRequest, match="needs a reason"):
         session(manager)(f"DROP FORCE LOCK {first} ON TABLE dw.core")
     assert first in session(manager, WHY)(f"DROP FORCE LOCK {first} ON TABLE dw.core")
 

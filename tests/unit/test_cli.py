@@ -126,8 +126,8 @@ def test_the_columns_of_tables_are_declared_with_an_option(run: Run, manager: Lo
         (1, ("-e", "unlock table dw.t"), "DROP FORCE LEASE"),
         (1, ("--reason", "why", "-e", "drop force lease none-1"), "no lease none-1 is held"),
         (2, ("-e", "lock table"), "a name"),
-        (2, ("-e", "drop force lease *"), "must say why (--reason)"),
-        (2, ("--force", "-e", "unlock table dw.t"), "must say why (--reason)"),
+        (2, ("-e", "drop force lease *"), "needs a reason (--reason)"),
+        (2, ("--force", "-e", "unlock table dw.t"), "needs a reason (--reason)"),
         (2, ("--reason", "\a", "-e", "drop force lease dw.t"), "a reason (--reason) and a user (--user)"),
         (2, ("--lease", "0.5", "-e", "lock table dw.u shared"), "--lease=0.5 of cli:ann:"),
         (2, ("--url", "oracle://x", "-e", "show locks"), "is not a lock store"),
@@ -199,7 +199,7 @@ def test_it_says_which_version_it_is(run: Run) -> None:
 def test_a_second_lock_by_the_same_user_says_that_it_waits_for_itself(run: Run, manager: LockManager) -> None:
     assert run("-e", "lock table dw.t partition (dt='1') exclusive")[0] == 0
     (lease,) = manager.leases()
-    own = f"ann holds it already, with lease {lease.id}: UNLOCK TABLE dw.t PARTITION (dt='1') frees that"
+    own = f"ann holds it already, with lease {lease.id}: UNLOCK TABLE dw.t PARTITION (dt='1') frees it"
     code, _, err = run("-e", "lock table dw.t exclusive")
     assert (code, own in err) == (75, True), err
     code, _, err = run("--timeout", "0.05", "-e", "lock table dw.t exclusive")

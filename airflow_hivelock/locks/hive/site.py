@@ -126,7 +126,7 @@ def _of_metastore(name: str) -> str:
 
 
 class _Reader:
-    """Collects properties while expat reads. It builds no tree, whatever the file contains."""
+    """Collects properties while expat reads. It builds no tree, so a hostile file cannot make it large."""
 
     def __init__(self, file: str) -> None:
         self._file = file

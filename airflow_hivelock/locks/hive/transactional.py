@@ -48,7 +48,7 @@ class TransactionalLock:
 
 @dataclass(frozen=True)
 class TxnInfo:
-    """A row of SHOW TRANSACTIONS: the fields of a ``TxnInfo``. :param state: ``OPEN`` or ``ABORTED``."""
+    """A row of SHOW TRANSACTIONS, with the fields of a ``TxnInfo``. :param state: ``OPEN`` or ``ABORTED``."""
 
     id: int
     state: str

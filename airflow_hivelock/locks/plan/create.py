@@ -63,7 +63,7 @@ def create(cursor: Cursor, planner: Planner) -> None:
         while cursor.take_any("EXTERNAL", "MANAGED", "TRANSACTIONAL"):
             pass
         if not cursor.take_any("TABLE", "VIEW"):
-            cursor.refuse("what is created here is not understood")
+            cursor.refuse("this CREATE is not understood")
         _table(cursor, planner, temporary, replace, materialized)
 
 
@@ -88,7 +88,7 @@ def drop(cursor: Cursor, planner: Planner) -> None:
     else:
         cursor.take("MATERIALIZED")
         if not cursor.take_any("TABLE", "VIEW"):
-            cursor.refuse("what is dropped here is not understood")
+            cursor.refuse("this DROP is not understood")
         _if_exists(cursor)
         target, parts = planner.named(cursor)
         cursor.take("PURGE")

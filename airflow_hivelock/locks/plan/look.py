@@ -48,7 +48,7 @@ def show(cursor: Cursor, planner: Planner) -> None:
         )
         cursor.rest()
     elif cursor.word() not in _SHOWS_NEITHER:
-        cursor.refuse("what is shown here is not understood")
+        cursor.refuse("this SHOW is not understood")
 
 
 def describe(cursor: Cursor, planner: Planner) -> None:

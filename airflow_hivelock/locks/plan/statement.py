@@ -126,7 +126,7 @@ def _add(cursor: Cursor, planner: Planner) -> None:
 
 
 def _query(cursor: Cursor, planner: Planner) -> None:
-    """A query, or UPDATE, DELETE or MERGE. These lock their target as a whole, because the changed rows are unknown."""
+    """A query, UPDATE, DELETE or MERGE. Changes lock their whole target, because the changed rows are unknown."""
     statement = cursor.statement
     if cursor.take("MERGE", "WITH", "SCHEMA", "EVOLUTION"):
         statement = replace(statement, tokens=(statement.tokens[0], *cursor.rest()))

@@ -271,8 +271,8 @@ HEAD = "LOCK INFORMATION:"
 
 FOLLOWED: dict[Follows, str] = {
     "stricter": "by the stricter of Hive's documents and real Hive",
-    "documented": "as Hive's documents have it",
-    "hive": "as real Hive has it",
+    "documented": "as in Hive's documents",
+    "hive": "as in real Hive",
 }
 """By the value of ``locks``, the phrase for messages."""
 

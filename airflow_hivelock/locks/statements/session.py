@@ -95,7 +95,7 @@ class StatementSession:
         if not user.strip():
             raise InvalidRequest("a session needs a user, for locks and the audit trail")
         if force and not reason.strip():
-            raise InvalidRequest(f"{user} frees by force and must say why (reason); the audit trail keeps it")
+            raise InvalidRequest(f"a force release by {user} needs a reason (reason) for the audit trail")
         self.manager = manager
         self.user = user
         self.database = LockObject(database).database
@@ -134,7 +134,7 @@ class StatementSession:
             if found and not self.reason.strip():
                 ids = [statement.query_id for statement in found if isinstance(statement, DropForceLock)]
                 shown = [line for lock_id in ids for line in answers.describe_locks(self.manager, lock_id)]
-                raise InvalidRequest(f"{text}: {self.user} must say why (reason); {keeps} keeps it", *shown)
+                raise InvalidRequest(f"{text} by {self.user} needs a reason (reason) for {keeps}", *shown)
         return (self._run(statement) for statement in statements)
 
     def _run(self, statement: Statement) -> Result:
@@ -274,7 +274,7 @@ class StatementSession:
         ]
         return "; ".join(
             f"{self.user} holds it already, with lease {lease.id}: "
-            f"UNLOCK {' and '.join(render.sql(lock.object) for lock in rules.named(lease.locks, lease.whole))} frees that"
+            f"UNLOCK {' and '.join(render.sql(lock.object) for lock in rules.named(lease.locks, lease.whole))} frees it"
             for lease in own[: rules.MOST_SHOWN]
         )
 

@@ -1,6 +1,6 @@
 """Jobs of operators that Airflow's ResumableJobMixin makes durable: Livy, Databricks, Glue, and others.
 
-A new operator of the same class asks about them.
+To ask about such a job, this module creates a new operator of the same class.
 """
 
 from __future__ import annotations
@@ -198,7 +198,7 @@ class ResumableJob(Job):
         active = bool(operator.is_job_active(status))
         if not active and status.upper().startswith(_FORGOTTEN):
             raise NotFound(
-                f"the server of connection {self.conn_id!r} does not know {self}. Look whether the job still runs"
+                f"the server of connection {self.conn_id!r} does not know {self}. Check whether the job still runs"
             )
         return active
 

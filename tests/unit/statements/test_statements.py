@@ -290,7 +290,7 @@ def test_a_store_without_transactions_says_where_they_are(session: StatementSess
 
 
 def test_an_abort_has_its_reason_and_its_ids(session: StatementSession) -> None:
-    with pytest.raises(InvalidRequest, match=r"ABORT TRANSACTIONS: \w+ must say why"):
+    with pytest.raises(InvalidRequest, match=r"ABORT TRANSACTIONS by \w+ needs a reason"):
         session.run("abort transactions 7")
     for text in ("abort transactions", "abort transactions 7, 8", "abort transactions all"):
         with pytest.raises(InvalidRequest, match="a transaction's id is expected"):

@@ -22,8 +22,8 @@ from tests.unit.statements.running import run
     ("follows", "properties_set", "format_set", "said"),
     [
         ("stricter", "EXCLUSIVE", "EXCLUSIVE", "by the stricter of Hive's documents and real Hive"),
-        ("documented", "EXCLUSIVE", "SHARED", "as Hive's documents have it"),
-        ("hive", "SHARED", "EXCLUSIVE", "as real Hive has it"),
+        ("documented", "EXCLUSIVE", "SHARED", "as in Hive's documents"),
+        ("hive", "SHARED", "EXCLUSIVE", "as in real Hive"),
     ],
 )
 def test_explain_locks_follows_the_table_of_commands_that_is_chosen_and_says_so(
