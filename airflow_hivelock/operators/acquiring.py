@@ -108,7 +108,7 @@ class AcquiresLocks(NamesLocks):
                     again = wait.round().next(answered=not wait.silent)
                     # If the answer with a grant was lost, the trigger takes over the lease, because it has the same owner.
                     if round_ and round_.number:
-                        self._say_given_back(wait, round_, again)
+                        self._log_given_back(wait, round_, again)
                     self._wait_in_triggerer(
                         hook, context, again if round_ else replace(again, number=0), resume, ends_task
                     )
@@ -193,7 +193,7 @@ class AcquiresLocks(NamesLocks):
             raise LockLost(f"{lease.owner}: lease {lease.id} was lost before the task resumed")
         return taken
 
-    def _say_given_back(self, wait: Wait, round_: Round, again: Round) -> None:
+    def _log_given_back(self, wait: Wait, round_: Round, again: Round) -> None:
         why = "The lock store does not answer"
         if wait.blockers:
             lapsed = bool(round_.until_s) and wait.manager.now().timestamp() > round_.until_s

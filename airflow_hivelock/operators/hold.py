@@ -138,7 +138,7 @@ def hold(
     _held.add(str(owner))
     try:
         manager = patiently(hook.manager, log)
-        patiently(lambda: _free_what_is_left(manager, owner, ti.try_number), log)
+        patiently(lambda: _release_rest(manager, owner, ti.try_number), log)
         request = spec.request(hook, owner, ti.try_number, lease_terms, lease_s=lease_s, wait=wait)
         lease = _acquire(Wait(lambda: (manager, request), most_s, changed.set, log), owner, changed)
         with _under(manager, lease, owner.work) as held:
@@ -175,7 +175,7 @@ def _is_same_task(text: str, owner: Owner) -> bool:
     return other is not None and replace(other, hold="") == replace(owner, hold="")
 
 
-def _free_what_is_left(manager: LockManager, owner: Owner, attempt: int) -> None:
+def _release_rest(manager: LockManager, owner: Owner, attempt: int) -> None:
     """Release the rest of a partly released lease of an earlier try. This try requests all locks again."""
     lease = manager.lease_of(str(owner))
     if lease is None or not lease.released or lease.attempt > attempt:

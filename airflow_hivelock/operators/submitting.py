@@ -29,7 +29,7 @@ class SubmitsJobs(BaseOperator):
     def __setattr__(self, name: str, value: Any) -> None:
         """Set an attribute. If it is the id of the submitted job, record the job."""
         super().__setattr__(name, value)
-        if vars(self).get("_held") is not None and name == self._tells_its_job_by:
+        if vars(self).get("_held") is not None and name == self._job_attribute:
             self._record_job(lambda: table.job_of(self))
 
     def get_ready(self) -> None:
@@ -52,7 +52,7 @@ class SubmitsJobs(BaseOperator):
             held.record(Processes(submits=True))
         before = dict(vars(self))
         job_id = super().submit_job(*args, **kwargs)  # type: ignore[misc]
-        if held is not None and held.job is None and job_id is not None and self._tells_its_job_by == "":
+        if held is not None and held.job is None and job_id is not None and self._job_attribute == "":
             self._record_job(lambda: ResumableJob.submitted(self, job_id, before))
         return job_id
 
@@ -68,7 +68,7 @@ class SubmitsJobs(BaseOperator):
             self._held.record(application)
 
     @property
-    def _tells_its_job_by(self) -> str | None:
+    def _job_attribute(self) -> str | None:
         found = table.kind_of(type(self))
         return found[1] if found else None
 

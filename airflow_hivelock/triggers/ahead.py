@@ -46,28 +46,28 @@ class RunsAhead:
         self._installation = installation
         self._manager = manager
         self._log = log
-        self._telling: asyncio.Task[None] | None = None
+        self._asking: asyncio.Task[None] | None = None
 
     def tell(self, asked: Sequence[InTheWay]) -> None:
         """Start to ask about these blockers. Do nothing if the previous question has no answer yet."""
-        if asked and (self._telling is None or self._telling.done()):
-            self._telling = asyncio.get_running_loop().create_task(self._tell(asked))
+        if asked and (self._asking is None or self._asking.done()):
+            self._asking = asyncio.get_running_loop().create_task(self._log_ends(asked))
 
     async def tell_last(self, asked: Sequence[InTheWay]) -> None:
         """Ask for the last time, and wait up to LAST_S, because later log lines can be missing in the task's log."""
         self.tell(asked)
-        if self._telling is not None:
-            await asyncio.wait([self._telling], timeout=LAST_S)
+        if self._asking is not None:
+            await asyncio.wait([self._asking], timeout=LAST_S)
 
     async def __aenter__(self) -> Self:
         return self
 
     async def __aexit__(self, *exc: object) -> None:
-        if self._telling is not None:
-            self._telling.cancel()
+        if self._asking is not None:
+            self._asking.cancel()
 
-    async def _tell(self, asked: Sequence[InTheWay]) -> None:
-        await self._tell_freed(asked)
+    async def _log_ends(self, asked: Sequence[InTheWay]) -> None:
+        await self._log_force_releases(asked)
         for each in asked:
             owner = Owner.parse(each.owner)
             if owner is None or owner.installation != self._installation:
@@ -76,7 +76,7 @@ class RunsAhead:
                 then = "; the keeper frees its lease when its work has ended" if each.holds else ""
                 self._log.info("%s: %s%s", printable(each.owner), end, then)
 
-    async def _tell_freed(self, asked: Sequence[InTheWay]) -> None:
+    async def _log_force_releases(self, asked: Sequence[InTheWay]) -> None:
         """Log the force releases of leases of these blockers."""
         gone = {each.owner: each.held_since for each in asked if each.held_since is not None}
         manager = self._manager()

@@ -197,7 +197,7 @@ class Polled(Generic[Outcome]):
             raise
         self.silent = isinstance(outcome, Silent)
         if outcome is None or isinstance(outcome, Silent):
-            self._say_still()
+            self._log_still_waiting()
         elif self._logged:
             self.ahead.ask_about(self.ahead.now.values(), gone=True)
         if not isinstance(outcome, Silent):
@@ -221,7 +221,7 @@ class Polled(Generic[Outcome]):
     def _poll(self) -> Outcome | Silent | None:
         raise NotImplementedError
 
-    def _tell(self, in_the_way: Sequence[Blocker | Holder], wanted: str = "") -> None:
+    def _log_blockers(self, in_the_way: Sequence[Blocker | Holder], wanted: str = "") -> None:
         """Log the blockers if they have changed. *wanted* is what the request waits for, by default its locks."""
         who = frozenset(map(str, in_the_way))
         if who == self._logged:
@@ -240,7 +240,7 @@ class Polled(Generic[Outcome]):
             self.ahead.saw(shown)
             self._log.info("In the way: %s", shown)
 
-    def _say_still(self) -> None:
+    def _log_still_waiting(self) -> None:
         """Log at growing intervals that the request still waits."""
         waited_s = self.waited_s()
         if self._still_s is None or waited_s < self._still_s:
@@ -302,7 +302,7 @@ class Wait(Polled[Lease | NeedsSlot]):
             return outcome
         if isinstance(outcome, Blocked):
             self.blockers = outcome.by
-            self._tell(outcome.by, str(self._pending.request.limit) if outcome.by[0].group else "")
+            self._log_blockers(outcome.by, str(self._pending.request.limit) if outcome.by[0].group else "")
             return None
         if isinstance(outcome, NeedsSlot):
             self.away = True
@@ -378,7 +378,7 @@ class Look(Polled[bool]):
         if isinstance(holders, Silent):
             return holders
         if holders:
-            self._tell(holders)
+            self._log_blockers(holders)
             return None
         self._log.info("Free: %s", self.wanted)
         return True

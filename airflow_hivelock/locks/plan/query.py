@@ -183,7 +183,7 @@ class Reader:
         return Named(tree, inside, {})
 
     def read_but(self, tree: exp.Expr, part: str) -> None:
-        """Add the reads of *tree*, without the table in its *part*. Expressions in that table's name are read."""
+        """Add the reads of *tree*, without the table in *part*. Other parts of that table node, such as joins, are read."""
         scope = self._with(tree, {})
         self._rest(tree.args[part], ("this", "db", "catalog"), scope)
         self._rest(tree, ("with_", part), scope)
