@@ -276,11 +276,14 @@ class Backend(Protocol):
         """The waiters for *target* and objects below it, or all waiters, in their order."""
         ...
 
-    def history(self, target: LockObject | None = None) -> Sequence[Tenure]:
+    def history(self, target: LockObject | None = None, *, most: int | None = None) -> Sequence[Tenure]:
         """The leases on *target* and below it, or all leases, that are held or ended in the last days; in the order of
         their grants.
 
         For an owner that has acquired more than once, only the last lease is kept.
+
+        :param most: how many requests to read at most: the newest, or any where the store does not order them. None:
+            all.
         """
         ...
 

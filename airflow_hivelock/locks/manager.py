@@ -219,9 +219,12 @@ class LockManager(AbstractContextManager["LockManager"]):
         """The waiters, in their order."""
         return self.backend.waiters(_target(target))
 
-    def history(self, target: str | LockObject | None = None) -> Sequence[Tenure]:
-        """The leases of the last days, held or ended, each with the times of its request, grant and end."""
-        return self.backend.history(_target(target))
+    def history(self, target: str | LockObject | None = None, *, most: int | None = None) -> Sequence[Tenure]:
+        """The leases of the last days, held or ended, each with the times of its request, grant and end.
+
+        :param most: how many requests to read at most: the newest, in ZooKeeper any. None: all.
+        """
+        return self.backend.history(_target(target), most=most)
 
     def leases(self) -> Sequence[Lease]:
         """Every lease of every owner that is held."""

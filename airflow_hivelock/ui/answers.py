@@ -118,6 +118,9 @@ class WaiterAnswer(AnswerPart):
     waits_for: Literal["lock", "lease", "slot", "free"] = Field(alias="for")
     since: int
     until: int | None = Field(None, description="When its invitation ends")
+    expected: list[int] | None = Field(
+        None, description="From when to when its wait will probably end; missing: too little history"
+    )
     locks: list[Lock] = Field(description=_LOCKS)
     blockers: list[ArrowAnswer] = Field(description="The nearest ones")
     direct: int = Field(description="The number of direct blockers")

@@ -8,6 +8,7 @@ import hashlib
 import json
 import time
 from collections import defaultdict
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 import structlog
@@ -15,14 +16,16 @@ from fastapi import HTTPException, Response
 from fastapi.concurrency import run_in_threadpool
 
 from airflow_hivelock.hooks import HiveLockHook
+from airflow_hivelock.locks.errors import HiveLockError
+from airflow_hivelock.locks.expected import MOST_READ, PastHolds, expected_waits
 from airflow_hivelock.ui import access, holders, view, works
 from airflow_hivelock.ui.reads import SharedReads, Uncollected
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable, Mapping
+    from collections.abc import Callable, Hashable, Mapping, Sequence
 
     from airflow_hivelock.locks import LockManager
-    from airflow_hivelock.locks.model import Lease
+    from airflow_hivelock.locks.model import Lease, Waiter
     from airflow_hivelock.ui.view import View
     from airflow_hivelock.ui.works import WorkState
 
@@ -44,6 +47,7 @@ LITTLE_S = 0.05
 """The longest wait of a request for background reads, in seconds. The page soon asks again for missing answers."""
 
 HISTORY_FRESH_S = 15.0
+PAST_FRESH_S, PAST_KEPT_S = 300.0, 3_600.0
 CONNECTIONS_FRESH_S = 10.0
 MOST_SHOWN = 50
 COMPRESSION = 5
@@ -63,10 +67,13 @@ _clocks: defaultdict[str, view.StoreClock] = defaultdict(view.StoreClock)
 async def current(connection_id: str) -> Shown:
     """The holders and the waiters."""
     need_action = _need_action.get(connection_id)
-    shown_locks, answers = None, {}
+    shown_locks, past, answers = None, None, {}
     if need_action is not None:  # the first look has to be quick
         shown_locks = await reads.glance(
             (connection_id, "holders"), lambda: _holders(connection_id), HOLDERS_FRESH_S, HOLDERS_KEPT_S, LITTLE_S
+        )
+        past = await reads.glance(
+            (connection_id, "past"), lambda: _past_holds(connection_id), PAST_FRESH_S, PAST_KEPT_S, LITTLE_S
         )
         asked = need_action[:MOST_ASKED]
         found = await asyncio.gather(*(work_under(lease, WORKS_FRESH_S, LITTLE_S) for lease in asked))
@@ -76,7 +83,10 @@ async def current(connection_id: str) -> Shown:
         manager = hook.manager()
         held, waiting = manager.requests()
         expires, sensors = manager.capabilities.expires, access.sensors(connection_id)
-        shown = view.current(held, waiting, shown_locks, hook.installation, expires=expires, sensors=sensors)
+        ends = _expected_ends(past, held, waiting, now_ms) if past else {}
+        shown = view.current(
+            held, waiting, shown_locks, hook.installation, expires=expires, sensors=sensors, expected=ends
+        )
         holders.judge(shown.data, now_ms, access.task_facts, answers)
         needs = {row["id"] for row in shown.data["leases"] if row["doing"] == "needs"}
         _need_action[connection_id] = tuple(lease for lease in held if lease.id in needs)
@@ -109,6 +119,23 @@ def now_ms(connection_id: str, manager: LockManager) -> int:
 def _holders(connection_id: str) -> view.ShownLocks:
     manager = HiveLockHook(connection_id).manager()
     return view.ShownLocks(now_ms(connection_id, manager), manager.show())
+
+
+def _past_holds(connection_id: str) -> PastHolds:
+    manager = HiveLockHook(connection_id).manager()
+    try:
+        return PastHolds(manager.history(most=MOST_READ) if manager.capabilities.audits else ())
+    except HiveLockError as error:
+        log.warning("No expected waits: %s", error)  # the rest of the page is shown
+        return PastHolds(())
+
+
+def _expected_ends(
+    past: PastHolds, held: Sequence[Lease], waiting: Sequence[Waiter], now_ms: int
+) -> dict[str, list[int]]:
+    """From when to when each wait will probably end. In whole seconds, so that one answer is like the next."""
+    ranges = expected_waits(past, held, waiting, datetime.fromtimestamp(now_ms / 1000, UTC))
+    return {owner: [round(now_ms / 1000 + each_s) * 1000 for each_s in each] for owner, each in ranges.items()}
 
 
 async def connections() -> list[str]:

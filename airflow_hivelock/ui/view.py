@@ -13,7 +13,7 @@ from airflow_hivelock.spec import Owner
 from airflow_hivelock.ui.works import what
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Sequence
+    from collections.abc import Collection, Iterable, Mapping, Sequence
     from datetime import datetime
 
     from airflow_hivelock.locks import LockManager
@@ -124,17 +124,19 @@ def current(
     *,
     expires: bool = False,
     sensors: Sequence[Sensor] = (),
+    expected: Mapping[str, Sequence[int]] | None = None,
 ) -> View:
     """The holders and the waiters.
 
     :param shown_locks: Hive's own locks and locks lost to Hive, which leases do not contain; None: unknown so far.
     :param expires: whether time frees a lease in this store.
     :param sensors: the sensors that wait for free data, and take no lock.
+    :param expected: of waiters by owner: from when to when its wait will probably end, as times of the store.
     """
     owners = Owners(installation)
     fitting = _fitting(waiters[:MOST_WAITERS])
     holding = _holding(fitting)
-    queue = [(*row, holding[row[0].owner]) for row in _arrows(fitting)]
+    queue = [(*row, holding[row[0].owner], (expected or {}).get(row[0].owner)) for row in _arrows(fitting)]
     blocking = {owner for _, arrows, *_ in queue for owner, _ in arrows}
     kept = _fitting(sorted(leases, key=lambda lease: (lease.owner not in blocking, lease.expires or lease.since)))
     standing: defaultdict[str | None, list[Holder]] = defaultdict(list)
@@ -225,7 +227,12 @@ def _hive(holder: Holder) -> dict[str, Any]:
 
 
 def _waiter(
-    owners: Owners, waiter: Waiter, arrows: list[Arrow], direct: int, holding: Sequence[Blocker]
+    owners: Owners,
+    waiter: Waiter,
+    arrows: list[Arrow],
+    direct: int,
+    holding: Sequence[Blocker],
+    expected: Sequence[int] | None,
 ) -> dict[str, Any]:
     row: dict[str, Any] = {
         "o": owners.index(waiter.owner),
@@ -234,6 +241,7 @@ def _waiter(
         "for": waiter.waits_for.value,
         "since": _ms(waiter.since),
         **({"until": _ms(waiter.until)} if waiter.until else {}),
+        **({"expected": list(expected)} if expected else {}),
         "locks": _locks(waiter.locks),
         "blockers": [{**arrow, "o": owners.index(owner)} for owner, arrow in arrows],
         "direct": direct,

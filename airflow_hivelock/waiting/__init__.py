@@ -20,6 +20,7 @@ from airflow_hivelock.locks.errors import HiveLockError, LockTimeout, StoreUnava
 from airflow_hivelock.locks.invalid import printable
 from airflow_hivelock.locks.model import Blocker, Holder, Lease
 from airflow_hivelock.locks.pending import OUTAGE_S, Patience, Silent
+from airflow_hivelock.waiting.outlook import expected_text
 from airflow_hivelock.waiting.rounds import FIRST, MOST_SHOWN, Round
 
 if TYPE_CHECKING:
@@ -248,6 +249,7 @@ class Polled(Generic[Outcome]):
         self._still_s = next_still_s(waited_s)
         now = list(self.ahead.now.values())[::-1]
         more = f" and {len(now) - 1} more" if len(now) > 1 else ""
+        more += expected_text(self._manager, self._pending)
         self._log.info("Still waiting for %s after %s: %s%s", self.wanted, span(waited_s), now[0], more)
         self.ahead.ask_about(now)
 

@@ -53,7 +53,8 @@ def current() -> Any:
     ]
     sensor = access.Sensor("report", "r1", "is_free", -1, NOW, ("dw.t",), ("dw.u",))
     looked = view.ShownLocks(int(NOW.timestamp() * 1000), [*shown, hives])
-    answer = view.current(leases, waiters, looked, "here", sensors=[sensor])
+    ends = {TASKS[2]: [int(NOW.timestamp() * 1000)] * 2}
+    answer = view.current(leases, waiters, looked, "here", sensors=[sensor], expected=ends)
     told = TaskFacts("running", task="running", at=NOW, heartbeat=NOW)
     state = works.WorkState(works.RUNS, "still runs", "Wait until it ends.")
     holders.judge(

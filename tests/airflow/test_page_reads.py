@@ -9,7 +9,7 @@ import subprocess
 import time
 import warnings
 from contextlib import closing
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 from unittest import mock
 
@@ -19,6 +19,9 @@ from airflow.models.asset import AssetEvent, AssetModel
 from airflow.utils.session import create_session
 
 from airflow_hivelock.locks import rules
+from airflow_hivelock.locks.errors import AccessDenied
+from airflow_hivelock.locks.expected import MOST_READ
+from airflow_hivelock.locks.model import Tenure
 from airflow_hivelock.triggers.keeper import SUSPECT_LEASES
 from airflow_hivelock.work import applications
 from airflow_hivelock.work.applications import encode
@@ -283,6 +286,52 @@ def test_each_waiter_is_shown_with_who_holds_what_it_waits_for_in_the_end(manage
     names = [row.get("dag") for row in shown["owners"]]
     held = {names[row["o"]]: [names[each["o"]] for each in row["holders"]] for row in shown["waiters"]}
     assert held == {dag: ["holder"] for dag in ("w0", "w1", "w2", "w3", "table", "aside")}
+    manager.release(holder)
+
+
+def test_each_waiter_is_shown_with_when_it_will_probably_go_on(
+    login: Login, manager: LockManager, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    holder = hold(manager, owner("daily"))
+    waiting = manager.begin(rules.request(owner("report"), reads=["dw.t/dt=1"]), lambda: None)
+    waiting.poll()
+    at = datetime(2013, 1, 1, tzinfo=UTC)
+    past = [
+        Tenure(f"l{n}", owner("daily", f"r-{n}"), holder.locks, at, at, at + timedelta(minutes=n))
+        for n in range(12, 21)
+    ]
+    asked: list[int | None] = []
+
+    def history(target: Any = None, *, most: int | None = None) -> list[Tenure]:
+        asked.append(most)
+        return past
+
+    monkeypatch.setattr(manager.backend, "history", history)
+    try:
+        viewer = login("viewer")
+        for _ in range(5):
+            [row] = viewer.get(CURRENT).json()["waiters"]
+            looks.reads.forget(("hivelock_default", "current"))
+    finally:
+        waiting.withdraw()
+        manager.release(holder)
+    since = round(holder.since.timestamp())
+    assert [round(each / 1000) - since for each in row["expected"]] == pytest.approx([12 * 60, 20 * 60], abs=1)
+    assert asked == [MOST_READ], "one bounded read for all looks"
+
+
+def test_a_history_that_cannot_be_read_takes_nothing_from_the_page(
+    login: Login, manager: LockManager, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def denied(*_: Any, **__: Any) -> Any:
+        raise AccessDenied("not for readers")
+
+    monkeypatch.setattr(manager.backend, "history", denied)
+    holder = hold(manager, owner("daily"))
+    viewer = login("viewer")
+    for _ in range(3):
+        assert len(viewer.get(CURRENT).json()["leases"]) == 1
+        looks.reads.forget(("hivelock_default", "current"))
     manager.release(holder)
 
 

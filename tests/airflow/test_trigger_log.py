@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -15,6 +16,7 @@ from airflow.triggers.base import TaskSuccessEvent
 from airflow_hivelock import waiting
 from airflow_hivelock.locks import Lease, StoreUnavailable, rules
 from airflow_hivelock.locks.backends.memory import MemoryAcquisition
+from airflow_hivelock.waiting import outlook
 from airflow_hivelock.waiting.rounds import Round
 from airflow_hivelock.work import hosts
 from airflow_hivelock.work.applications import encode
@@ -110,6 +112,34 @@ class TestTheLogOfAWait:
         timed.release(held)
         assert isinstance(wait.poll(), Lease)
         assert "after waiting 1 d 0 h, for somebody: " in lines()
+
+    def test_it_says_how_long_it_will_probably_wait(
+        self,
+        timed: LockManager,
+        clock: list[float],
+        lines: Callable[[], str],
+        monkeypatch: pytest.MonkeyPatch,
+    ) -> None:
+        monkeypatch.setattr(timed.backend, "now", lambda: DAY + timedelta(seconds=clock[0]))
+        for name in ("FRESH_S", "PAST_S", "REST"):
+            monkeypatch.setattr(outlook, name, 0.0)
+        for minutes in (10, 20, 30, 40, 50):
+            held = other(timed, f"here/other/run {minutes}/work/-1")
+            clock[0] += minutes * 60
+            timed.release(held)
+        held = other(timed, HOLDER)
+        began_s = clock[0]
+        wait = waits(timed, clock)
+        for minute in (0, 1, 5, 20):
+            clock[0] = began_s + minute * 60
+            wait.poll()
+        still = [line for line in lines().splitlines() if "Still waiting" in line]
+        assert ["; probably 9 to 49 min more" in still[0], "probably" in still[-1]] == [True, False], (
+            "after 20 min only three earlier holds were longer"
+        )
+        timed.release(held)
+        assert isinstance(wait.poll(), Lease)
+        wait.give_up()
 
     def test_a_lock_store_that_is_away_is_not_asked_without_a_pause(
         self, timed: LockManager, clock: list[float], monkeypatch: pytest.MonkeyPatch

@@ -118,6 +118,7 @@ declare namespace Answer {
     for: WaitsFor;
     since: number;
     until?: number;
+    expected?: [least: number, most: number];
     locks: Lock[];
     blockers: Arrow[];
     direct: number;

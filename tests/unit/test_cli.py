@@ -383,6 +383,8 @@ def test_the_queue_is_shown_to_people_and_to_scripts(run: Run, manager: LockMana
         "wants",
         "since_utc",
         "in_the_way",
+        "expected_least_s",
+        "expected_most_s",
     ]
     assert run("-e", "show waiters") == (0, "", "")
 

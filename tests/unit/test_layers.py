@@ -31,6 +31,7 @@ ROOMS: dict[str, str] = {
     "locks.invitations": "the rules of requests that wait for a worker slot",
     "locks.rules": "the hierarchy, and the messages about requests",
     "locks.past": "which past leases are shown",
+    "locks.expected": "how long a request will probably wait",
     "locks.backend": "what a backend must do",
     "locks.hive": "what is said to Hive's servers",
     "locks.plan": "what data, and SQL, mean in locks",

@@ -61,12 +61,12 @@ def test_an_error_of_several_lines_says_so_itself() -> None:
 
 
 def test_no_waiter_forges_a_line_of_the_list() -> None:
-    text = render.show_waiters([(WAITER, WAITER.locks)])
+    text = render.show_waiters([(WAITER, WAITER.locks, None)])
     assert len(text.split("\n")) == 2
     assert all(line.replace("\t", "").isprintable() for line in text.split("\n"))
 
 
 def test_json_has_it_as_it_was_written() -> None:
-    (record,) = answers.waiters([WAITER]).records()
+    (record,) = answers.waiters([WAITER], {}).records()
     shown: Any = record["user"]
     assert shown == FORGED

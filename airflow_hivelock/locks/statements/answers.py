@@ -8,7 +8,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from airflow_hivelock.locks import past, plan, reservations, rules
+from airflow_hivelock.locks import expected, past, plan, reservations, rules
 from airflow_hivelock.locks.backend import Blocked, Explains, FreesForeign
 from airflow_hivelock.locks.durations import span
 from airflow_hivelock.locks.errors import HiveLockError, InvalidRequest, LockLost, Unsupported
@@ -23,6 +23,7 @@ from airflow_hivelock.locks.validate import MOST_MS
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
 
+    from airflow_hivelock.locks.expected import WaitRange
     from airflow_hivelock.locks.hive.catalog import Catalog
     from airflow_hivelock.locks.hive.transactional import TransactionalLock
     from airflow_hivelock.locks.manager import LockManager
@@ -79,17 +80,34 @@ def leases(standing: Iterable[Lease], target: LockObject | None, *, extended: bo
     return Result(tuple(columns.split()), tuple(rows))
 
 
-def waiters(found: Sequence[Waiter]) -> Result:
-    """The result of SHOW WAITERS."""
+def waiters(found: Sequence[Waiter], expects: Mapping[str, WaitRange]) -> Result:
+    """The result of SHOW WAITERS.
+
+    :param expects: the expected wait of each owner that has one.
+    """
     rows = tuple(
         (
             *(waiter.position, waiter.owner, waiter.waits_for.value, waiter.priority),
             *(_joined(rules.named(waiter.locks)), waiter.since, _joined(waiter.blocked_by, "; ")),
+            *(map(int, expects[waiter.owner]) if waiter.owner in expects else (None, None)),
         )
         for waiter in found
     )
-    text = render.show_waiters((waiter, rules.named(waiter.locks)) for waiter in found)
-    return Result(("position", "user", "waits_for", "priority", "wants", "since_utc", "in_the_way"), rows, text)
+    text = render.show_waiters((waiter, rules.named(waiter.locks), expects.get(waiter.owner)) for waiter in found)
+    columns = "position user waits_for priority wants since_utc in_the_way expected_least_s expected_most_s"
+    return Result(tuple(columns.split()), rows, text)
+
+
+def expected_waits(manager: LockManager, leases: Sequence[Lease], waiters: Sequence[Waiter]) -> Mapping[str, WaitRange]:
+    """The expected wait of each of *waiters*, from one read of the history; none without a history that can be read."""
+    try:
+        if not manager.capabilities.audits:
+            return {}
+        past = expected.PastHolds(manager.history(most=expected.MOST_READ))
+        return expected.expected_waits(past, leases, waiters, manager.now())
+    except HiveLockError as error:  # in ZooKeeper, a reader may not ask for the time, because that is a write
+        log.warning("No expected waits: %s", error)
+        return {}
 
 
 def history(manager: LockManager, target: LockObject | None, asked: ShowHistory) -> Result:

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
     from datetime import datetime
 
+    from airflow_hivelock.locks.expected import WaitRange
     from airflow_hivelock.locks.hive.transactional import TransactionalLock, TxnInfo
     from airflow_hivelock.locks.model import ForcedRelease, Holder, Lock, LockObject, Tenure, Waiter
 
@@ -105,15 +106,17 @@ _WAITS_FOR = {
 }
 
 
-def show_waiters(waiters: Iterable[tuple[Waiter, Sequence[Lock]]]) -> str:
-    """One line for each waiter and the objects that it named, then one line for each of its blockers."""
+def show_waiters(waiters: Iterable[tuple[Waiter, Sequence[Lock], WaitRange | None]]) -> str:
+    """One line for each waiter, the objects that it named and its expected wait, then one line for each of its
+    blockers."""
     lines: list[str] = []
-    for waiter, wanted in waiters:
+    for waiter, wanted, expected in waiters:
         since = _time(waiter.since)
         urgent = f", priority {waiter.priority}" if waiter.priority != 1 else ""
         keeps = f"a worker slot and keeps its position until {waiter.until:%H:%M:%S}Z, to lock " if waiter.until else ""
         what = f"{keeps or _WAITS_FOR[waiter.waits_for]}{', '.join(_first(wanted))}"
-        lines.append(f"{waiter.position}\t{printable(f'{waiter.owner} waits for {what} since {since}{urgent}')}")
+        more = f", {expected}" if expected else ""
+        lines.append(f"{waiter.position}\t{printable(f'{waiter.owner} waits for {what} since {since}{urgent}{more}')}")
         lines += [f"\t{blocker}" for blocker in _first(waiter.blocked_by)]
     return "\n".join(lines)
 

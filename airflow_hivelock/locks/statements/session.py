@@ -326,13 +326,14 @@ class StatementSession:
     def _show_waiters(self, statement: ShowWaiters) -> Result:
         target = statement.target and self._placed(statement.target)
         above = frozenset(target.parents) if target else frozenset()
+        leases, everyone = self.manager.requests()
         waiters = [
             waiter
-            for waiter in self.manager.waiters()
+            for waiter in everyone
             if rules.concern(waiter.locks, target)
             or any(lock.mode is LockMode.EXCLUSIVE and lock.object in above for lock in waiter.locks)
         ]
-        return answers.waiters(waiters)
+        return answers.waiters(waiters, answers.expected_waits(self.manager, leases, everyone) if waiters else {})
 
     def _drop_force_lease(self, statement: DropForceLease) -> Result:
         if isinstance(statement.what, str):

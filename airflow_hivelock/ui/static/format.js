@@ -43,6 +43,28 @@ export function until(ms) {
   return ticking({ "data-until": ms, title: moment(ms), datetime: new Date(ms).toISOString() });
 }
 
+/**
+ * How much longer it will probably take until a time in this range.
+ * @param {[least: number, most: number]} range
+ */
+export function expected([least, most]) {
+  const why = "Probably, by how long earlier runs of the tasks ahead held these tables";
+  return ticking({ "data-least": least, "data-most": most, title: `${why}: ${moment(least)} to ${moment(most)}` });
+}
+
+/**
+ * In whole minutes, like the log: "12 to 20 min".
+ * @param {number} leastMs
+ * @param {number} mostMs
+ */
+function between(leastMs, mostMs) {
+  const minutes = [Math.floor(Math.round(leastMs / 1000) / 60), Math.ceil(Math.round(mostMs / 1000) / 60)];
+  const [least, most] = minutes.map((each) => duration(60_000 * each));
+  if (minutes[1] <= 0) return "";
+  if (minutes[0] <= 0) return `up to ${most} more`;
+  return `${minutes[1] < 60 ? minutes[0] : least} to ${most} more`;
+}
+
 /** @param {import("./dom.js").Attributes} attributes */
 function ticking(attributes) {
   const element = h("time", attributes);
@@ -55,16 +77,16 @@ function ticking(attributes) {
  * @param {number} at
  */
 function tickOne(element, at) {
-  const { since: from, until: to } = element.dataset;
+  const { since: from, until: to, least, most } = element.dataset;
   const left = Number(to) - at;
-  const text = from !== undefined ? duration(at - Number(from)) : left >= 0 ? duration(left) : `expired ${duration(-left).split(" ").slice(0, 2).join(" ")} ago`;
+  const text = most !== undefined ? between(Number(least) - at, Number(most) - at) : from !== undefined ? duration(at - Number(from)) : left >= 0 ? duration(left) : `expired ${duration(-left).split(" ").slice(0, 2).join(" ")} ago`;
   if (element.textContent !== text) element.textContent = text;
 }
 
 export function tick() {
   const at = now();
   /** @type {NodeListOf<HTMLTimeElement>} */
-  const elements = document.querySelectorAll("time[data-since], time[data-until]");
+  const elements = document.querySelectorAll("time[data-since], time[data-until], time[data-most]");
   for (const element of elements) tickOne(element, at);
 }
 

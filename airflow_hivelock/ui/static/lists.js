@@ -1,7 +1,7 @@
 // The four tables: locks, waiters, force releases, and the leases of the last days.
 
 import { cutInTheMiddle, h } from "./dom.js";
-import { count, moment, since } from "./format.js";
+import { count, expected, moment, since } from "./format.js";
 import { grouped, groupOwner } from "./groups.js";
 import { kindOf, leaseOfGroup, needsAction, reasonOf, stateOf } from "./model.js";
 import { ownerCell, ownerKey, ownerText } from "./owners.js";
@@ -142,6 +142,7 @@ export function waitingTable(open) {
     { name: "for", title: "Waits for", class: "c-for", order: (row) => `${WAITS.indexOf(row.for)} ${row.since}`, cell: waitsForCell },
     { name: "priority", title: "Priority", label: "priority", class: "c-priority", order: (row) => -row.priority, cell: (row) => h("span", { class: "number" }, String(row.priority)) },
     { name: "since", title: "Waited", label: "waited", class: "c-time", order: (row) => row.since, cell: (row) => since(row.since) },
+    { name: "expected", title: "Expected", label: "expected", class: "c-expected", order: (row) => row.expected?.[0] ?? Infinity, cell: (row) => (row.expected ? expected(row.expected) : "") },
     { name: "blockers", title: "First blocker", class: "c-blockers", order: (row) => (row.holders.length ? ownerText(row.holders[0].owner) : ""), cell: blockersCell },
     { name: "open", title: h("span", { class: "unseen" }, "Holder"), class: "c-open", cell: (row) => holderButton(row, open) },
   ];
@@ -198,7 +199,7 @@ function blockersCell(row) {
  */
 export function waitingRows(model, filter) {
   return model.waiters.filter(filter).map((waiter) => Object.assign(waiter, {
-    sign: `${waiter.position} ${waiter.for} ${waiter.until} ${waiter.group} ${waiter.priority} ${waiter.out} ${waiter.since} ${waiter.ahead} ${[...waiter.holders, ...waiter.blockers].map((arrow) => `${arrow.o}${arrow.waiting}`).join()}`,
+    sign: `${waiter.position} ${waiter.for} ${waiter.until} ${waiter.expected?.join("-")} ${waiter.group} ${waiter.priority} ${waiter.out} ${waiter.since} ${waiter.ahead} ${[...waiter.holders, ...waiter.blockers].map((arrow) => `${arrow.o}${arrow.waiting}`).join()}`,
   }));
 }
 

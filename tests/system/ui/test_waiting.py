@@ -52,7 +52,8 @@ def with_a_rerun(route: Route) -> None:
         "year", "manual__third", "dw.year/dt=98", blockers=[arrow(holder["o"], waiting=False, counted=True)], **counted
     )
     wait("year", "manual__fourth", "dw.year/dt=99", blockers=[arrow(first, waiting=True, counted=True)], **counted)
-    urgent = {"for": "lock", "position": 1, "priority": 10}
+    now_ms = int(response.headers["x-store-now"])
+    urgent = {"for": "lock", "position": 1, "priority": 10, "expected": [now_ms + 750_000, now_ms + 1_170_000]}
     wait("urgent", "manual__1", "dw.delays/dt=2013-01-13", blockers=[arrow(holder["o"], waiting=False)], **urgent)
     plain = {
         name: value for name, value in response.headers.items() if name not in ("content-encoding", "content-length")
@@ -72,6 +73,8 @@ def test_a_wait_for_a_slot_or_for_a_counted_lease_is_told_from_one_for_a_lock(st
         expect(row(frame, "manual__fourth")).to_contain_text("waits ahead: year")
         expect(urgent.locator(".waits-for")).to_have_text("a lock")
         expect(urgent.locator("td.c-priority")).to_have_text("10")
+        expect(urgent.locator("td.c-expected")).to_have_text("12 to 20 min more")
+        expect(counted.locator("td.c-expected")).to_have_text("")
         link = aside.locator("a", has_text="load")
         assert "/dags/year/runs/manual__aside_07/tasks/load" in str(link.get_attribute("href"))
         expect(frame.locator("#summary")).to_contain_text(f"{ASIDE} for a worker slot")

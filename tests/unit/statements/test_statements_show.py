@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import re
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
 import pytest
 
 from airflow_hivelock.locks import rules
 from airflow_hivelock.locks.backends.memory import MemoryBackend
+from airflow_hivelock.locks.errors import AccessDenied
 from airflow_hivelock.locks.hive.transactional import TransactionalLock
 from airflow_hivelock.locks.manager import LockManager
 from airflow_hivelock.locks.model import Blocker, Holder, LockMode, LockObject, Waiter, WaitsFor
@@ -59,12 +61,62 @@ def test_show_waiters_prints_the_queue_and_who_is_in_the_way(session: StatementS
     ]
     rows = result.records()
     assert [list(row) for row in rows] == 3 * [
-        ["position", "user", "waits_for", "priority", "wants", "since_utc", "in_the_way"]
+        [
+            *("position", "user", "waits_for", "priority", "wants", "since_utc", "in_the_way"),
+            *("expected_least_s", "expected_most_s"),
+        ]
     ]
+    assert {(row["expected_least_s"], row["expected_most_s"]) for row in rows} == {(None, None)}
     assert [(row["position"], row["user"]) for row in rows] == [(1, "alter"), (2, "rerun"), (1, "other")]
     assert rows[1]["wants"] == ", ".join(f"dw.t/dt={day} EXCLUSIVE" for day in range(1, 6))
     assert rows[2]["in_the_way"] == "day 2 holds dw.u EXCLUSIVE"
     assert str(rows[0]["since_utc"]).endswith("+00:00")
+
+
+@pytest.fixture
+def history(manager: LockManager, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Five holds of ten to fifty minutes, a sixth that began a minute ago, and a waiter behind it."""
+    at = datetime(2013, 1, 15, tzinfo=UTC)
+    monkeypatch.setattr(manager.backend, "now", lambda: at)
+    for minutes in (10, 20, 30, 40, 50):
+        lease = manager.acquire(owner=f"prod/etl/run {minutes}/load/-1", writes=[f"dw.t/dt={minutes}"])
+        at += timedelta(minutes=minutes)
+        manager.release(lease)
+    manager.acquire(owner="prod/etl/now/load/-1", writes=["dw.t/dt=1"])
+    at += timedelta(minutes=1)
+    manager.begin(rules.request("prod/etl/now/report/-1", reads=["dw.t/dt=1"]), lambda: None).poll()
+
+
+@pytest.mark.usefixtures("history")
+def test_show_waiters_says_how_long_it_will_probably_take(session: StatementSession) -> None:
+    result = run(session, "show waiters")
+    (row,) = result.records()
+    assert (row["expected_least_s"], row["expected_most_s"]) == (540, 2940)
+    assert (result.text or "").split("\n")[0].endswith("Z, probably 9 to 49 min more")
+
+
+@pytest.mark.usefixtures("history")
+def test_show_waiters_of_one_object_counts_those_ahead_elsewhere(session: StatementSession) -> None:
+    """The holder of the other table blocks the first waiter of this one."""
+    manager = session.manager
+    manager.begin(rules.request("prod/etl/now/load/7", writes=["dw.t/dt=1", "dw.u"]), lambda: None).poll()
+    manager.begin(rules.request("prod/etl/now/last/-1", reads=["dw.u"]), lambda: None).poll()
+    (*_, last) = run(session, "show waiters u").records()
+    assert last["user"] == "prod/etl/now/last/-1"
+    assert last["expected_most_s"] is None, "nothing is known of how long load holds dw.u"
+
+
+@pytest.mark.usefixtures("history")
+@pytest.mark.parametrize("silent", ["history", "now"])
+def test_show_waiters_needs_neither_the_history_nor_the_time(
+    session: StatementSession, monkeypatch: pytest.MonkeyPatch, silent: str
+) -> None:
+    def denied(*_: object, **__: object) -> None:
+        raise AccessDenied("not for readers")
+
+    monkeypatch.setattr(type(session.manager), silent, denied)
+    (row,) = run(session, "show waiters").records()
+    assert (row["position"], row["expected_most_s"]) == (1, None)
 
 
 def test_show_waiters_tells_a_slot_and_a_counted_lease_from_a_lock(

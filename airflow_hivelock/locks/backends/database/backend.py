@@ -211,8 +211,8 @@ class DatabaseBackend(Backend):
     def waiters(self, target: LockObject | None = None) -> list[Waiter]:
         return listed(self._listed(or_(self.store.queued, self.store.away, self.store.standing)), target)
 
-    def history(self, target: LockObject | None = None) -> list[Tenure]:
-        records = self._listed(self.store.tables.in_state(State.GRANTED, State.ENDED))
+    def history(self, target: LockObject | None = None, *, most: int | None = None) -> list[Tenure]:
+        records = self._listed(self.store.tables.in_state(State.GRANTED, State.ENDED), most=most)
         leases = [record for record in records if not record.withdrawn]
         tenures = [tenure for record in leases if rules.concern((tenure := record.tenure).locks, target)]
         return sorted(tenures, key=lambda tenure: tenure.granted)
@@ -285,9 +285,9 @@ class DatabaseBackend(Backend):
         found = self.store.records(self.store.of_lease, so, **of(lease))
         return found[0] if found else _lost(self.store, lease)
 
-    def _listed(self, *where: ColumnElement[bool]) -> list[Record]:
+    def _listed(self, *where: ColumnElement[bool], most: int | None = None) -> list[Record]:
         """The records for a listing. An unreadable row is logged, and hides none of the others."""
-        return [record for row in self.store.rows(*where) if (record := _readable(row))]
+        return [record for row in self.store.rows(*where, most=most) if (record := _readable(row))]
 
 
 def _change(

@@ -202,9 +202,10 @@ class Store(Sessions):
         wanted = (request[name] for name in (*_IN_QUEUE, "locks", "lease_group"))
         return select(*wanted).where(*counted).order_by(request.end_us)
 
-    def rows(self, *where: ColumnElement[bool], **values: Any) -> Sequence[Mapping[Any, Any]]:
-        """The requests that meet all of *where*, in the order of their places."""
-        found = select(self.tables.request).where(*where).order_by(self.tables.request.c.place)
+    def rows(self, *where: ColumnElement[bool], most: int | None = None, **values: Any) -> Sequence[Mapping[Any, Any]]:
+        """The requests that meet all of *where*, in the order of their places; or the *most* last ones, backwards."""
+        place = self.tables.request.c.place
+        found = select(self.tables.request).where(*where).order_by(place if most is None else place.desc()).limit(most)
         return self.read(lambda connection: connection.execute(found, values).mappings().all())
 
     def at_places(self, transaction: StoreTransaction, places: Iterable[int]) -> list[Record]:

@@ -175,7 +175,7 @@ class HiveServer2Backend(Backend):
 
     renew = verify = start_work = record_work = release_part = release
 
-    def history(self, target: LockObject | None = None) -> list[Tenure]:
+    def history(self, target: LockObject | None = None, *, most: int | None = None) -> list[Tenure]:
         return []
 
     def leases(self) -> list[Lease]:

@@ -165,10 +165,10 @@ class MemoryBackend(Backend):
                 if entry.lease is None and rules.concern(entry.request.locks, target)
             ]
 
-    def history(self, target: LockObject | None = None) -> list[Tenure]:
+    def history(self, target: LockObject | None = None, *, most: int | None = None) -> list[Tenure]:
         with self._requests.lock:
             held = [entry.tenure(entry.lease, None) for entry in self._requests.entries.values() if entry.lease]
-            tenures = [*self._requests.ended.values(), *held]
+            tenures = [*held, *reversed(self._requests.ended.values())][:most]
         return sorted(
             (tenure for tenure in tenures if rules.concern(tenure.locks, target)),
             key=lambda tenure: tenure.granted,

@@ -194,7 +194,7 @@ class MetastoreBackend(Backend):
             for since in [first.heartbeat or self.store.now()]
         ]
 
-    def history(self, target: LockObject | None = None) -> list[Tenure]:
+    def history(self, target: LockObject | None = None, *, most: int | None = None) -> list[Tenure]:
         """The held leases. The metastore keeps no ended leases, and no times of requests."""
         held = [lease for lease in self.leases() if rules.concern(lease.locks, target)]
         return [Tenure(lease.id, lease.owner, lease.locks, lease.since, lease.since) for lease in held]
