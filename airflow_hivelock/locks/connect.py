@@ -49,7 +49,8 @@ def connect(url: str) -> LockManager:
     The same in a file that the processes of one host share.
     ``metastore://host[:9083][,host…][?timeout_s=300&recheck_s=10&auth=NONE&ssl=false]`` Servers of one metastore;
     :meth:`.MetastoreBackend.connect` has the options. ``timeout_s`` is the metastore's ``hive.txn.timeout``. If it is
-    not given, the metastore is asked for it.
+    not given, the metastore is asked for it. ``catalog`` is its ``metastore.catalog.default``: Hive 4.3 and later keep
+    the locks of catalogs apart. If it is not given, the metastore is asked for it.
     ``hiveserver2://[user[:password]@]host[:10000][/database][?auth=LDAP&ssl=false&recheck_s=30]`` Lists the locks that
     Hive holds, in any lock manager of Hive's. It acquires none. ``memory://[name]`` This process only.
 
@@ -83,7 +84,7 @@ def connect(url: str) -> LockManager:
         case "metastore":
             from airflow_hivelock.locks.backends.metastore import MetastoreBackend
 
-            options = _options(parts, {*_THRIFT, "timeout_s"})
+            options = _options(parts, {*_THRIFT, "timeout_s", "catalog"})
             return _checked(LockManager(MetastoreBackend.connect(parts.netloc, **options)))
         case "hiveserver2":
             from airflow_hivelock.locks.backends.hiveserver2 import HiveServer2Backend

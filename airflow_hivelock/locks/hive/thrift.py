@@ -161,6 +161,40 @@ def table(client: Any, database: str, name: str) -> Any | None:
         return None
 
 
+LOCK_CATALOG, LISTED_CATALOG = 9, 6
+"""The fields of a lock's component and of a request for the list of locks that name a catalog (HIVE-29244)."""
+
+
+def in_catalog(struct: Any, field: int, catalog: str) -> Any:
+    """Return *struct*, which now also sends its catalog.
+
+    Hive 4.3 has this field, and ``hmsclient`` lacks it. A server that does not know the field skips it.
+    """
+    write = struct.write
+    struct.write = lambda protocol: write(_WithCatalog(protocol, field, catalog))
+    return struct
+
+
+class _WithCatalog:
+    """A Thrift protocol that writes a further field at the end of a struct."""
+
+    _fast_encode = None  # the fast one would leave the field out
+
+    def __init__(self, protocol: Any, field: int, catalog: str) -> None:
+        self._protocol, self._field, self._catalog = protocol, field, catalog
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._protocol, name)
+
+    def writeFieldStop(self) -> None:
+        from thrift.Thrift import TType
+
+        self._protocol.writeFieldBegin("catName", TType.STRING, self._field)
+        self._protocol.writeString(self._catalog)
+        self._protocol.writeFieldEnd()
+        self._protocol.writeFieldStop()
+
+
 def transport(
     host: str,
     port: int,

@@ -43,6 +43,8 @@ class MetastoreBackend(Backend):
     :param timeout_s: after how many seconds without a heartbeat the server frees a lock: its ``hive.txn.timeout``;
         None: ask the server.
     :param recheck_s: how often a waiter polls after its first, shorter pauses, in seconds.
+    :param catalog: the catalog of all locks, in Hive 4.3 and later: its ``metastore.catalog.default``; None: ask the
+        server.
     """
 
     capabilities = Capabilities(
@@ -60,8 +62,15 @@ class MetastoreBackend(Backend):
     )
     settings_of = "the metastore's configuration"
 
-    def __init__(self, metastore: Metastore, *, timeout_s: float | None = None, recheck_s: float = 10.0) -> None:
-        self.store = MetastoreStore(metastore, timeout_s, recheck_s)
+    def __init__(
+        self,
+        metastore: Metastore,
+        *,
+        timeout_s: float | None = None,
+        recheck_s: float = 10.0,
+        catalog: str | None = None,
+    ) -> None:
+        self.store = MetastoreStore(metastore, timeout_s, recheck_s, catalog)
 
     @classmethod
     def connect(
@@ -70,6 +79,7 @@ class MetastoreBackend(Backend):
         *,
         timeout_s: str | None = None,
         recheck_s: str = "10",
+        catalog: str | None = None,
         answer_s: str = "10",
         auth: str = "NONE",
         kerberos_service_name: str = "hive",
@@ -93,6 +103,7 @@ class MetastoreBackend(Backend):
             metastore,
             timeout_s=None if timeout_s is None else seconds("timeout_s", timeout_s),
             recheck_s=seconds("recheck_s", recheck_s),
+            catalog=catalog,
         )
         log.debug("Locks of %s expire after %g s without a heartbeat", metastore, backend.store.timeout_s)
         return backend

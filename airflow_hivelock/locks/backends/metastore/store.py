@@ -16,7 +16,7 @@ from airflow_hivelock.locks.backends.metastore import row
 from airflow_hivelock.locks.backends.metastore.row import Metadata
 from airflow_hivelock.locks.errors import InvalidRequest, StoreUnavailable, Unsupported
 from airflow_hivelock.locks.hive import thrift
-from airflow_hivelock.locks.hive.properties import TXN_TIMEOUT, seconds
+from airflow_hivelock.locks.hive.properties import CATALOG, TXN_TIMEOUT, seconds
 from airflow_hivelock.locks.model import LockObject, LockType
 
 if TYPE_CHECKING:
@@ -36,11 +36,13 @@ class LockClient:
     """One connection, for a few calls by one thread.
 
     :param client: from :meth:`.hive.thrift.Metastore.client`.
+    :param catalog: the catalog of all locks. Servers before Hive 4.3 have no catalogs of locks.
     :param escapes_again: whether the server escapes the names of partitions that it receives.
     """
 
-    def __init__(self, client: Any, escapes_again: Callable[[], bool]) -> None:
+    def __init__(self, client: Any, catalog: str, escapes_again: Callable[[], bool]) -> None:
         self._client = client
+        self._catalog = catalog
         self._escapes_again = escapes_again
 
     def lock(self, types: Mapping[LockObject, LockType], metadata: Metadata) -> tuple[int, bool]:
@@ -50,7 +52,10 @@ class LockClient:
         """
         from hmsclient.genthrift.hive_metastore.ttypes import LockRequest
 
-        components = [_component(target, kind) for target, kind in types.items()]
+        components = [
+            thrift.in_catalog(_component(target, kind), thrift.LOCK_CATALOG, self._catalog)
+            for target, kind in types.items()
+        ]
         answer = self._client.lock(LockRequest(component=components, **metadata.columns))
         return answer.lockid, answer.state == row.ACQUIRED
 
@@ -92,10 +97,7 @@ class LockClient:
 
     def rows(self, databases: Iterable[str | None] = (None,)) -> list[Row]:
         """All locks in *databases*, or everywhere, held and waited for."""
-        from hmsclient.genthrift.hive_metastore.ttypes import ShowLocksRequest
-
-        listed = (self._client.show_locks(ShowLocksRequest(dbname=name)).locks or () for name in databases)
-        elements = [element for elements in listed for element in elements]
+        elements = [element for name in databases for element in self._show_locks(name)]
         if any("%25" in (element.partname or "") for element in elements) and self._escapes_again():
             for element in elements:
                 element.partname = element.partname and element.partname.replace("%25", "%")
@@ -103,20 +105,20 @@ class LockClient:
 
     def names_of(self, number: int, database: str) -> list[str]:
         """The server's names of the partitions of that request."""
-        from hmsclient.genthrift.hive_metastore.ttypes import ShowLocksRequest
-
-        found = self._client.show_locks(ShowLocksRequest(dbname=database)).locks or ()
-        return [element.partname for element in found if element.lockid == number]
+        return [element.partname for element in self._show_locks(database) if element.lockid == number]
 
     def listed(self, target: LockObject | None) -> list[TransactionalLock]:
         """The locks in Hive's own form: on exactly that object, for a database on everything in it, or everywhere."""
+        names: tuple[str | None, ...] = ()
+        if target:
+            names = (target.database, target.table or None, "/".join(target.path[2:]) or None)
+        return list(map(row.listed, self._show_locks(*names, isExtended=bool(target))))
+
+    def _show_locks(self, *names: str | None, **how: bool) -> Sequence[Any]:
         from hmsclient.genthrift.hive_metastore.ttypes import ShowLocksRequest
 
-        wanted = ShowLocksRequest()
-        if target:
-            partition = "/".join(target.path[2:])
-            wanted = ShowLocksRequest(target.database, target.table or None, partition or None, isExtended=True)
-        return list(map(row.listed, self._client.show_locks(wanted).locks or ()))
+        request = thrift.in_catalog(ShowLocksRequest(*names, **how), thrift.LISTED_CATALOG, self._catalog)
+        return self._client.show_locks(request).locks or ()
 
     def transactions(self) -> list[TxnInfo]:
         """Hive's transactions, open or aborted."""
@@ -153,6 +155,9 @@ def _component(target: LockObject, kind: LockType) -> Any:
     )
 
 
+DEFAULT_CATALOG = "hive"
+"""Hive's default for ``metastore.catalog.default``. A lock of a client without catalogs is in the one with this name."""
+
 TIMEOUT_S = 300.0
 """Hive's default for ``hive.txn.timeout``, in seconds."""
 
@@ -164,12 +169,16 @@ class MetastoreStore:
 
     :param timeout_s: after how many seconds without a heartbeat the server frees a lock; None: ask the server.
     :param recheck_s: how often a waiter polls after its first, shorter pauses, in seconds.
+    :param catalog: the catalog of all locks; None: ask the server.
     """
 
-    def __init__(self, metastore: Metastore, timeout_s: float | None, recheck_s: float) -> None:
+    def __init__(
+        self, metastore: Metastore, timeout_s: float | None, recheck_s: float, catalog: str | None = None
+    ) -> None:
         self.metastore = metastore
         self._recheck_s = recheck_s
         self._timeout_s = timeout_s
+        self._catalog = catalog
         self._offset_s = -math.inf
         self._clock_set = False
         self._escapes: bool | None = None
@@ -179,10 +188,19 @@ class MetastoreStore:
     def timeout_s(self) -> float:
         """After how many seconds without a heartbeat the server frees a lock."""
         if self._timeout_s is None:
-            settings = self.metastore.settings(("metastore.txn.timeout", TXN_TIMEOUT))
-            given = next(filter(None, settings.values()), None)
+            given = self._settings["metastore.txn.timeout"] or self._settings[TXN_TIMEOUT]
             self._timeout_s = _timeout_s(given) if given else TIMEOUT_S
         return self._timeout_s
+
+    @cached_property
+    def _settings(self) -> Mapping[str, str | None]:
+        """The server's own settings, from one connection."""
+        return self.metastore.settings(("metastore.txn.timeout", TXN_TIMEOUT, CATALOG))
+
+    @property
+    def catalog(self) -> str:
+        """The catalog of all locks. Hive's sessions lock in the same one. The server keeps its name in lower case."""
+        return (self._catalog or self._settings[CATALOG] or DEFAULT_CATALOG).lower()
 
     @property
     def recheck_s(self) -> float:
@@ -222,8 +240,9 @@ class MetastoreStore:
     @contextmanager
     def client(self) -> Iterator[LockClient]:
         """One connection for one task."""
+        catalog = self.catalog  # before the connection, because it may need another one
         with self.metastore.client() as client:
-            yield LockClient(client, self._escapes_again)
+            yield LockClient(client, catalog, self._escapes_again)
 
     def rows(self, target: LockObject | None) -> list[Row]:
         """All locks in the database of *target*, or everywhere, held and waited for."""
