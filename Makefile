@@ -9,7 +9,7 @@ EXECS := $(METASTORES) $(PACKED)
 SPARKS := 3.5 4.0
 HADOOP_CLIENT := 3.5.0
 
-.PHONY: help install lint unit test test-race test-spark test-airflow soak bench bench-leases bench-airflow structure demo wheel clean test-cluster test-security test-yarn test-ui pictures reference docs spec test-faults test-hives test-jobs test-mysql matrix fuzz release test-upgrade
+.PHONY: help install lint unit test test-race test-spark test-airflow soak bench bench-leases bench-airflow structure demo wheel clean test-cluster test-security test-yarn test-ui pictures reference docs spec test-faults test-hives test-jobs test-lineage test-mysql matrix fuzz release test-upgrade
 
 help:
 	@echo "make install     .venv with the package, Airflow, PySpark and the tools"
@@ -23,6 +23,7 @@ help:
 	@echo "make test-airflow what dies and what becomes of its lock: a table, on a real Airflow (three quarters of an hour; PART=unattended: what nobody looks after; installs Debian's redis-server where there is none)"
 	@echo "                 (AIRFLOW=3.1, or 3.2, has demo, test-airflow and bench-airflow run on that one)"
 	@echo "make test-jobs   the same for jobs of Livy, Databricks, EMR, Glue, Dataproc and Kubernetes, whose real operators talk to stand-ins (a quarter of an hour)"
+	@echo "make test-lineage  the events of the official OpenLineage provider for tasks with locks (a minute)"
 	@echo "make test-cluster  real Airflow and Spark: drivers that outlive their tasks, two DAGs that overwrite one partition"
 	@echo "make test-yarn   real Airflow, YARN and HDFS, out of Maven's repository: applications that outlive their tasks (installs Debian's maven where there is none)"
 	@echo "make test-faults networks, disks and clocks that fail: docs/faults.md (ten minutes)"
@@ -126,6 +127,18 @@ test-airflow: $(VENV)/celery
 
 test-jobs: .venv-jobs/installed
 	.venv-jobs/bin/python -m pytest tests/system/jobs
+
+# This provider listens to every task of an Airflow, so it is beside .venv, too.
+.venv-lineage/installed: $(VENV)/installed
+	$(PYTHON) -m venv .venv-lineage
+	echo "import site; site.addsitedir('$(CURDIR)/$(VENV)/lib/$(notdir $(PYTHON))/site-packages')" \
+		> .venv-lineage/lib/$(notdir $(PYTHON))/site-packages/hivelock.pth
+	.venv-lineage/bin/pip install --quiet --upgrade pip
+	.venv-lineage/bin/pip install --quiet --no-deps --constraint constraints.txt --group lineage
+	touch $@
+
+test-lineage: .venv-lineage/installed
+	.venv-lineage/bin/python -m pytest tests/lineage
 
 test-cluster: install
 	$(BIN)/python -m pytest -m cluster tests/system/cluster tests/system/race

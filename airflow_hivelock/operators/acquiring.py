@@ -22,6 +22,7 @@ from airflow_hivelock.spec import LeaseTerms, LockSpec
 from airflow_hivelock.triggers.lock import HiveLockTrigger
 from airflow_hivelock.waiting import Wait, patiently
 from airflow_hivelock.waiting.rounds import FIRST, MOST_UNANSWERED, Round
+from airflow_hivelock.work import facts
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -126,6 +127,7 @@ class AcquiresLocks(NamesLocks):
             with suppress(StoreUnavailable):
                 wait.give_up()
             raise
+        facts.granted(lease, wait.round())
         return lease
 
     @property
@@ -191,6 +193,7 @@ class AcquiresLocks(NamesLocks):
         if not isinstance(taken, Lease):
             pending.withdraw()
             raise LockLost(f"{lease.owner}: lease {lease.id} was lost before the task resumed")
+        facts.granted(taken, before)
         return taken
 
     def _log_given_back(self, wait: Wait, round_: Round, again: Round) -> None:

@@ -22,7 +22,7 @@ from airflow_hivelock.operators.acquiring import GLANCE_S
 from airflow_hivelock.operators.arguments import check_span
 from airflow_hivelock.spec import TERMS, LeaseTerms, LockSpec, Owner
 from airflow_hivelock.waiting import Wait, patiently
-from airflow_hivelock.work import applications
+from airflow_hivelock.work import applications, facts
 from airflow_hivelock.work.lease_holder import LeaseHolder
 from airflow_hivelock.work.processes import MARK, Processes
 
@@ -167,6 +167,7 @@ def _acquire(wait: Wait, owner: Owner, changed: threading.Event) -> Lease:
     except BaseException:
         wait.give_up()
         raise
+    facts.granted(lease, wait.round())
     return lease
 
 

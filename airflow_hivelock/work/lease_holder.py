@@ -11,7 +11,7 @@ from airflow_hivelock import metrics
 from airflow_hivelock.locks.errors import CannotTell, HiveLockError, LockLost, StoreUnavailable
 from airflow_hivelock.locks.pending import Patience
 from airflow_hivelock.waiting import patiently
-from airflow_hivelock.work import applications
+from airflow_hivelock.work import applications, facts
 from airflow_hivelock.work.jobs.job import Job
 from airflow_hivelock.work.processes import Processes
 
@@ -70,6 +70,7 @@ class LeaseHolder:
         self._unwritten = False
         self._writing = threading.RLock()
         self._released = False
+        facts.works(lease, work)
         self._thread = threading.Thread(target=self._keep, name="hivelock-renewal", daemon=True)
 
     @property

@@ -22,8 +22,10 @@ HOMES = {
     "airflow.providers.apache.spark": "apache-airflow-providers-apache-spark",
     "airflow.providers.cncf.kubernetes": "apache-airflow-providers-cncf-kubernetes",
     "airflow.providers.common.compat": "apache-airflow-providers-common-compat",
+    "airflow.providers.openlineage": "apache-airflow-providers-openlineage",
     "airflow.providers.standard": "apache-airflow-providers-standard",
     "attr": "attrs",
+    "openlineage": "openlineage-python",
     "puresasl": "pure-sasl",
     "thrift_sasl": "thrift-sasl",
 }
@@ -33,6 +35,7 @@ FROM_THE_OPERATOR = {"airflow.providers.amazon", "airflow.providers.google", "bo
 """A lease records a job of such an operator, so whoever reads the record has installed the operator's provider."""
 
 EXTRAS_OF = {
+    "lineage": {"openlineage"},
     "locks/backends/database/mysql": {"mysql"},
     "locks/backends/database/postgresql": {"postgres"},
     "locks/backends/database": {"mysql", "postgres"},

@@ -63,6 +63,7 @@ ROOMS: dict[str, str] = {
     "cli": "the command line",
     "": "the public names",
     "get_provider_info": "what Airflow is told of the package",
+    "lineage": "what OpenLineage is told; nothing else may need it",
 }
 """All rooms of the package, the lowest first: a module imports of its own room, and of rooms below it.
 
