@@ -1,4 +1,5 @@
-"""Airflow's plugin with the page's application, its entry in the menu, and the links from tasks to the page.
+"""Airflow's plugin with the page's application, its entry in the menu, its tabs in runs and task instances, and the links
+from tasks to the page.
 
 Every process of Airflow loads this module, even tasks. Modules that only the API server needs are imported at first
 use. The page uses private parts of Airflow. If these have moved, the API server starts without the page.
@@ -18,15 +19,23 @@ if TYPE_CHECKING:
 
 log = structlog.get_logger(__name__)
 
-_VIEW = {
+_COMMON = {
     "name": "Hive locks",
-    "href": f"{PREFIX}/",  # relative to Airflow's mount point
-    "url_route": ROUTE,
-    "category": "browse",
-    "destination": "nav",
     "icon": f"{PREFIX}/static/lock.svg",
     "icon_dark_mode": f"{PREFIX}/static/lock-dark.svg",
 }
+_RUN = f"{PREFIX}/?dag={{DAG_ID}}&run={{RUN_ID}}"  # Airflow's pages replace these names
+_VIEWS = [
+    # Addresses are relative to Airflow's mount point. Each needs its own route.
+    {**_COMMON, "href": f"{PREFIX}/", "url_route": ROUTE, "category": "browse", "destination": "nav"},
+    {**_COMMON, "href": _RUN, "url_route": f"{ROUTE}-run", "destination": "dag_run"},
+    {
+        **_COMMON,
+        "href": f"{_RUN}&task={{TASK_ID}}&map={{MAP_INDEX}}",
+        "url_route": f"{ROUTE}-task",
+        "destination": "task_instance",
+    },
+]
 
 
 def why_no_page() -> str | None:
@@ -83,14 +92,14 @@ class HoldLink(HiveLocksLink):
 
 
 class HiveLocksPlugin(AirflowPlugin):
-    """The page "Hive locks" below Browse."""
+    """The page "Hive locks" below Browse, and as a tab of each run and task instance."""
 
     name = "hivelock"
     operator_extra_links: list[Any] = [HiveLocksPageLink(), HoldLink()]  # noqa: RUF012 - Airflow declares it like this
 
     @property
     def external_views(self) -> list[Any]:  # type: ignore[override]
-        return [_VIEW] if why_no_page() is None else []
+        return _VIEWS if why_no_page() is None else []
 
     @property
     def fastapi_apps(self) -> list[Any]:  # type: ignore[override]

@@ -17,6 +17,8 @@ from tests.support.airflow_server import AirflowServer
 # Airflow's own warnings.
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")
+    from airflow.api_fastapi.core_api.datamodels.plugins import ExternalViewResponse
+
     from airflow_hivelock import ui
     from airflow_hivelock.ui import access, app  # noqa: F401 - loaded once, before a test takes them away
 
@@ -59,7 +61,10 @@ def test_a_page_that_can_be_imported_is_served() -> None:
     plugin = HiveLocksPlugin()
     assert why_no_page() is None
     assert [app["url_prefix"] for app in plugin.fastapi_apps] == ["/hivelock"]
-    assert [view["url_route"] for view in plugin.external_views] == ["hivelock"]
+    views = {view["destination"]: view["url_route"] for view in plugin.external_views}
+    assert views == {"nav": "hivelock", "dag_run": "hivelock-run", "task_instance": "hivelock-task"}
+    for view in plugin.external_views:
+        ExternalViewResponse.model_validate(view)
 
 
 @pytest.mark.integration

@@ -220,7 +220,7 @@ async function refresh() {
     state.failures = 0;
     state.receivedAt = performance.now();
     setProblem(null);
-    if (first && query.has("task") && onlyWaits()) select("waiting", false);
+    if (first && query.has("run") && onlyWaits()) select("waiting", false);
     else if (changed || slow) redraw();
   } catch (error) {
     state.failures += 1;
@@ -232,7 +232,7 @@ async function refresh() {
   }
 }
 
-// A visitor from a waiting task wants to see what it waits for.
+// A visitor from a waiting task or its run wants to see what it waits for.
 function onlyWaits() {
   return state.view === "locks" && !state.model.locks.some(lockFilter(filters())) && state.model.waiters.some(rowFilter(filters()));
 }
@@ -365,7 +365,9 @@ async function start() {
   followTheme();
   inputs.object.value = query.get("object") ?? "";
   const owner = ["dag", "run", "task"].map((name) => query.get(name)).filter(Boolean).join(" ");
-  inputs.owner.value = query.get("owner") ?? (owner && query.get("map") ? `${owner}[${query.get("map")}]` : owner);
+  // In the tab of a task that is not mapped, Airflow leaves the name of the map index in the address.
+  const map = /^\d+$/.exec(query.get("map") ?? "");
+  inputs.owner.value = query.get("owner") ?? (owner && map ? `${owner}[${map[0]}]` : owner);
   inputs.state.value = query.get("state") ?? "";
   inputs.parents.checked = query.get("parents") === "1";
   addTimelineTools();

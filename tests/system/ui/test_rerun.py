@@ -60,6 +60,14 @@ def test_a_rerun_is_followed_from_its_waiting_task_to_its_end(stage: Stage) -> N
         expect(frame.locator("#tab-waiting")).to_have_attribute("aria-selected", "true")
         expect(row(frame, "dw.rerun/dt=2013-01-13")).to_contain_text("holds: hive_20130112120000_5f2c")
 
+        for place, route in ((task.partition("/tasks/")[0], "hivelock-run"), (task, "hivelock-task")):
+            tab.page.goto(place)
+            tab.page.locator(f"a[href$='/plugin/{route}']").click()
+            frame = tab.frame()
+            expect(frame.locator("#tab-waiting")).to_have_attribute("aria-selected", "true")
+            expect(frame.locator("tbody tr[role=row]")).to_have_count(1)
+            expect(row(frame, "dw.rerun/dt=2013-01-13")).to_contain_text("holds: hive_20130112120000_5f2c")
+
         frame = tab.open("?object=dw.rerun/dt=2013-01-13")
         hives.stop()
         begun = time.monotonic()
