@@ -146,10 +146,7 @@ class LockTrigger(StrictNames, BaseTrigger):
         """Remove a request or a lease that the task does not need."""
 
     def _spec(self) -> LockSpec:
-        """The declared locks.
-
-        :raises HiveLockError: they are invalid.
-        """
+        """The declared locks. Raise HiveLockError if they are invalid."""
         if self._refused is not None:
             raise self._refused
         if self.timeout_s is not None and not isinstance(self.timeout_s, int | float):
