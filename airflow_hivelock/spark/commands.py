@@ -1,7 +1,7 @@
-"""What each of Spark's commands does, by the class of its node in the analysed plan.
+"""Tables of Spark's commands, by the class of the command's node in the analysed plan.
 
-The rules of what that locks are the planner's own. Spark 3.5 to 4.3 are covered. The reader of plans refuses a class
-that is in none of these tables.
+The planner decides the locks for each kind of command. The tables cover Spark 3.5 to 4.3. The reader of plans refuses
+a class that is in none of these tables.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ NOTHING = frozenset(
     ShowNamespacesCommand ShowProceduresCommand StreamingExplainCommand UncacheTable
     """.split()  # noqa: SIM905
 )
-"""Commands that touch no data, and nothing that describes data."""
+"""Commands that concern neither data nor metadata of tables. They lock nothing."""
 
 LOOKS = frozenset(
     """
@@ -30,7 +30,7 @@ LOOKS = frozenset(
     ShowTablesJsonCommand ShowViews ShowViewsCommand
     """.split()  # noqa: SIM905
 )
-"""What they name must stay: SHARED."""
+"""Commands that only read metadata. They lock their tables and databases SHARED."""
 
 SCANS = frozenset(
     """
@@ -38,7 +38,7 @@ SCANS = frozenset(
     CacheTableAsSelect
     """.split()  # noqa: SIM905
 )
-"""They read the data of what they name, or of the query in them."""
+"""Commands that read the data of their table or of their query."""
 
 WRITES = frozenset(
     """
@@ -56,7 +56,7 @@ WRITES = frozenset(
     UnsetNamespacePropertiesCommand UnsetTableProperties UnsetViewProperties
     """.split()  # noqa: SIM905
 )
-"""They change what they name first, or only the partitions that they name: EXCLUSIVE. It includes tables and databases."""
+"""Commands that change the first table or database that they name, or only the named partitions: EXCLUSIVE."""
 
 SPECS = {
     "AlterTableAddPartitionCommand": ("partitionSpecsAndLocs",),
@@ -69,7 +69,7 @@ SPECS = {
     "LoadDataCommand": ("partition",),
     "TruncateTableCommand": ("partitionSpec",),
 }
-"""Where a command keeps the partitions that it names."""
+"""By command, the fields with the partitions that it names."""
 
 RENAMES = frozenset(("AlterTableRenameCommand", "RenameTable"))
 VIEWS = frozenset("AlterViewAs AlterViewAsCommand CreateView CreateViewCommand CreateMetricViewCommand".split())  # noqa: SIM905
@@ -79,7 +79,7 @@ CREATES_AS_SELECT = frozenset(
     """.split()  # noqa: SIM905
 )
 ROWS = frozenset("DeleteFromTable DeleteFromTableWithFilters InsertOnlyMerge MergeIntoTable UpdateTable".split())  # noqa: SIM905
-"""They change rows of their first child, and read the others."""
+"""Commands that change rows of their first child, and read the other children."""
 
 INSERTS = frozenset(
     """
@@ -101,6 +101,6 @@ NO_DATA = frozenset(
 """Leaves of a query that read no table."""
 
 OWN = frozenset(("AnalyzeTablesCommand", "SetVariable"))
-"""Each of them is read in its own way."""
+"""Commands that the reader of plans handles one by one."""
 
 KNOWN = OWN | NOTHING | LOOKS | SCANS | WRITES | RENAMES | VIEWS | CREATES_AS_SELECT | ROWS | INSERTS | COPIES

@@ -1,6 +1,6 @@
-"""Where a statement of PySpark begins and ends: the methods of its classes that run something.
+"""Replaces the methods of PySpark's classes that run statements, while locks are enabled.
 
-The classes are changed for as long as locks are enabled. Methods that only describe data, as ``filter`` does, are not.
+Methods that only describe data, such as ``filter``, are not replaced.
 """
 
 from __future__ import annotations
@@ -53,18 +53,18 @@ PATHS = ("csv", "json", "orc", "parquet", "save", "text", "xml")
 WRITES_V2 = ("append", "create", "createOrReplace", "overwrite", "overwritePartitions", "replace")
 
 CHANGES = ("createExternalTable", "createTable", "dropTable", "dropView", "recoverPartitions", "truncateTable")
-"""The methods of ``spark.catalog`` that change the table that they name first."""
+"""The methods of ``spark.catalog`` whose first argument is the table that they change."""
 
 UNDER_A_LEASE = "read it under a lease that names its data, HiveLocks.lease(reads=[…]), and use it there"
 
 _changed: list[tuple[type, str, Any]] = []
-"""The classes that were changed, and by name what was there; None: an inherited method."""
+"""The replaced methods: class, name, and the original method. None if the class had inherited the method."""
 
 _enabled: list[StatementLocks] = []
 
 
 def install(locks: StatementLocks) -> None:
-    """Have PySpark's classes ask *locks*; other locks of this process end."""
+    """Make PySpark's classes use *locks*. Close all other locks of this process."""
     for other in [*_enabled]:
         remove(other)
         other.close()
@@ -73,7 +73,7 @@ def install(locks: StatementLocks) -> None:
 
 
 def remove(locks: StatementLocks) -> None:
-    """Put PySpark's own methods back."""
+    """Restore PySpark's own methods."""
     if locks in _enabled:
         _enabled.remove(locks)
         while _changed:
@@ -128,7 +128,7 @@ def _change_all() -> None:
     _change(writers.DataFrameWriterV2, "__init__", _remembering_table)
     for name in WRITES_V2:
         _change(writers.DataFrameWriterV2, name, _to_remembered_table)
-    with suppress(ImportError):  # Spark 3.5 has none
+    with suppress(ImportError):  # not in Spark 3.5
         merge = import_module("pyspark.sql.merge").MergeIntoWriter
         _change(merge, "__init__", _remembering_table)
         _change(merge, "merge", _to_remembered_table)
@@ -326,7 +326,7 @@ def _to_remembered_table(original: Any) -> Any:
     @wraps(original)
     def write(writer: Any, *args: Any, **kwargs: Any) -> Any:
         if not hasattr(writer, "_hive_lock_table"):
-            raise InvalidRequest("this writer was made before enable_hive_locks; make it again, by DataFrame.writeTo")
+            raise InvalidRequest("this writer is older than enable_hive_locks; create it again with DataFrame.writeTo")
         locks = _locks_of(writer._hive_lock_frame.sparkSession)
         if locks is None:
             return original(writer, *args, **kwargs)
@@ -355,7 +355,7 @@ def _catalog(*, writes: bool, database: bool = False) -> Callable[[Any], Any]:
 
 
 def _pivot(original: Any) -> Any:
-    """Without values, it reads the distinct ones at once."""
+    """Without *values*, ``pivot`` reads the distinct values at once."""
 
     @wraps(original)
     def pivot(grouped: Any, pivot_col: str, values: Any = None) -> Any:
@@ -369,7 +369,7 @@ def _pivot(original: Any) -> Any:
 
 
 def _stream(original: Any) -> Any:
-    """A stream runs on after the call. Its foreachBatch locks each batch by itself."""
+    """A stream continues after the call. With foreachBatch each batch takes its own locks."""
 
     @wraps(original)
     def start(writer: Any, *args: Any, **kwargs: Any) -> Any:
@@ -377,8 +377,8 @@ def _stream(original: Any) -> Any:
         if locks is not None:
             if original.__name__ == "toTable":
                 raise InvalidRequest(
-                    "a stream into a table has no end at which its locks could be freed; write each batch by foreachBatch, "
-                    "which locks for each"
+                    "a stream into a table never ends, so its locks would never be released; write each batch with "
+                    "foreachBatch, which locks each batch"
                 )
             locks.refuse_stream(writer._df, str((args[0] if args else kwargs.get("path")) or ""))
         return original(writer, *args, **kwargs)

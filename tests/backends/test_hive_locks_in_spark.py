@@ -387,7 +387,7 @@ def test_an_rdd_and_a_stream_would_read_without_locks(spark: SparkSession, locks
     with pytest.raises(InvalidRequest, match="an RDD reads dw"):
         day(spark).rdd  # noqa: B018
     stream = spark.readStream.format("rate").load().selectExpr("cast(value as int) k")
-    with pytest.raises(InvalidRequest, match="write each batch by foreachBatch"):
+    with pytest.raises(InvalidRequest, match="write each batch with foreachBatch"):
         stream.writeStream.toTable("dw.t")
     with pytest.raises(InvalidRequest, match="a stream that touches dw"):
         stream.join(spark.table("dw.t"), "k").writeStream.format("memory").queryName("q").start()
