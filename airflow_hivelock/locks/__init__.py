@@ -29,6 +29,8 @@ from airflow_hivelock.locks.manager import LockManager
 from airflow_hivelock.locks.model import (
     Blocker,
     ForcedRelease,
+    Group,
+    GroupUse,
     Holder,
     Lease,
     LeaseLimit,
@@ -50,6 +52,8 @@ __all__ = [
     "CannotTell",
     "ExceedsMaxLeaseTime",
     "ForcedRelease",
+    "Group",
+    "GroupUse",
     "HiveLease",
     "HiveLeases",
     "HiveLockError",

@@ -25,16 +25,16 @@ from airflow_hivelock.locks.invalid import StoreCorrupted, UpgradeNeeded
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, MutableMapping
 
-FORMAT = 4
+FORMAT = 5
 """The format that this version writes, and the highest that it knows. A release that changes a format raises it."""
 
-MIN_READER = 4
+MIN_READER = 5
 """The lowest format that a reader of this version's data needs."""
 
 OLDEST = 3
 """The lowest format that this version reads."""
 
-FIRST = 4
+FIRST = 5
 """The format of version 0.1.0. A stamp of this format is omitted where that saves space."""
 
 _MOST = 1_000_000

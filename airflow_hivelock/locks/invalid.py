@@ -15,6 +15,16 @@ def printable(text: str) -> str:
     return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)
 
 
+MAX_REASON_LENGTH = 2_000
+"""The greatest length of a reason, and of the user who gives it, in characters."""
+
+
+def one_line(text: object) -> str:
+    """Return a reason or a user as one line, without double spaces; ``""`` if the audit trail cannot keep it."""
+    line = " ".join(text.split()) if isinstance(text, str) else ""
+    return line if line.isprintable() and len(line) <= MAX_REASON_LENGTH else ""
+
+
 class HiveLockError(Exception):
     """Base of every error that this package raises on purpose.
 

@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, overload
 from airflow_hivelock.locks import rules
 from airflow_hivelock.locks.backend import Blocked, FreesForeign, NeedsSlot
 from airflow_hivelock.locks.errors import InvalidRequest, LockTimeout, StoreUnavailable, Unsupported
+from airflow_hivelock.locks.groups import ManagesGroups
+from airflow_hivelock.locks.invalid import MAX_REASON_LENGTH, one_line
 from airflow_hivelock.locks.model import Lease, LockObject
 from airflow_hivelock.locks.pending import OUTAGE_S, Patience, PendingLease, PendingLook, Silent
 
@@ -29,11 +31,8 @@ log = logging.getLogger(__name__)
 TELL_S = 1.0
 """How often a waiting caller is told how it waits, in seconds."""
 
-MAX_REASON_LENGTH = 2_000
-"""The greatest length of a reason, and of the user who gives it, in characters."""
 
-
-class LockManager(AbstractContextManager["LockManager"]):
+class LockManager(ManagesGroups, AbstractContextManager["LockManager"]):
     """Hive's locks over one backend. Safe for several threads; use it as a context manager, or call :meth:`close`.
 
     :param clock: monotonic seconds; a test may pass its own clock.
@@ -373,13 +372,13 @@ def audit_texts(what: str, reason: str, user: str) -> tuple[str, str]:
     :param what: what is done by force, for the error.
     :raises InvalidRequest: one of them is missing, or cannot be stored.
     """
-    texts = [" ".join(text.split()) if isinstance(text, str) else "" for text in (reason, user)]
-    if not all(text and text.isprintable() and len(text) <= MAX_REASON_LENGTH for text in texts):
+    texts = one_line(reason), one_line(user)
+    if not all(texts):
         raise InvalidRequest(
             f"{what} needs a reason (reason) and a user (user), each of up to {MAX_REASON_LENGTH:,} printable characters. The audit "
             "trail keeps both"
         )
-    return texts[0], texts[1]
+    return texts
 
 
 def _target(target: str | LockObject | None) -> LockObject | None:

@@ -201,6 +201,7 @@ class PendingLease(_Pending):
             After the deadline, the next poll withdraws again.
         :raises AccessDenied: at once.
         :raises Withdrawn: a person has withdrawn it, with that person's reason.
+        :raises InvalidRequest: the store can never grant it; it has left the queue.
         """
         if self._overdue:  # the withdrawal was not answered, and may still happen: the request must not continue
             self._time_out()
@@ -210,6 +211,9 @@ class PendingLease(_Pending):
             return self._bear(error)
         except Withdrawn as error:
             raise Withdrawn(f"{error}{self._by()}") from None
+        except InvalidRequest:  # its group may have got a limit below its weight while it waited
+            self.withdraw()
+            raise
         self._patience.answered()
         if isinstance(outcome, NeedsSlot):
             self._patience.known_s = outcome.waited_s

@@ -5,7 +5,8 @@ A store loads the candidates, calls :func:`decide` or one of the smaller functio
 - *Conflict*: two locks on one object exclude each other unless both are SHARED.
 - *Order*: requests that conflict are served by :class:`Position`. It is fixed when a request joins the queue.
 - *Overtaking*: a new arrival overtakes waiters of lower priority, if these have waited less than a bound.
-- *Permits*: a group has a limited number of leases. A request without a permit is in its group's queue only.
+- *Permits*: a group has a limited number of leases (:mod:`.permits`). A request without its permits is in its group's
+  queue only.
 - *Deferred grant*: at its turn a deferred request goes away or is invited (:mod:`.invitations`).
 - *Take-over*: of two calls of one owner, only the later one can act.
 
@@ -15,9 +16,10 @@ All numbers and times come from the store: numbers only grow, and times are by t
 from __future__ import annotations
 
 import enum
-from itertools import count
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeVar
 
+from airflow_hivelock.locks import permits
 from airflow_hivelock.locks.model import LockMode, LockType
 
 if TYPE_CHECKING:
@@ -172,27 +174,14 @@ def earlier(mine: Position, waiting: Mapping[Key, Position]) -> list[Key]:
 # Permits.
 
 
-def permit_free(mine: Position, most_leases: int, held: int, waiting: Iterable[Position]) -> bool:
-    """Whether a request may take a permit: one is free, and no request of the group waits before it.
-
-    :param most_leases: the limit that this request gives.
-    :param held: how many permits of the group are taken.
-    :param waiting: the positions of the others in the group's queue.
-    """
-    return held < most_leases and not any(other < mine for other in waiting)
-
-
-def free_number(taken: Collection[int]) -> int:
-    """The smallest number of a permit that is not *taken*."""
-    return next(number for number in count() if number not in taken)
-
-
-def in_the_way_of_permit(mine: Position, most_leases: int, group: Iterable[Queued]) -> list[Queued]:
-    """The requests that keep one at *mine* from a permit, nearest first: the holders if none is free, and earlier ones."""
+def in_the_way_of_permit(mine: Position, weight: int, most_leases: int, group: Iterable[Other]) -> list[Other]:
+    """The requests that keep one at *mine* from its permits, nearest first: the holders if too few are free, and earlier
+    ones."""
     others = list(group)
     holding = [other for other in others if other.holds]
     waiting = in_the_way(mine, [other for other in others if not other.holds])
-    return [*(holding if len(holding) >= most_leases else ()), *waiting]
+    fit = permits.fit(weight, most_leases, sum(other.weight for other in holding))
+    return [*(() if fit else holding), *waiting]
 
 
 # Take-over.
@@ -271,8 +260,9 @@ class Other(NamedTuple):
 
     :param key: the store's name for it.
     :param gone: it has no claim any more: a waiter with a dead process, or an expired lease where expiry releases it.
-    :param invited: it waits for its worker slot. It holds its permit, in the group's queue, and no locks.
+    :param invited: it waits for its worker slot. It holds its permits, in the group's queue, and no locks.
     :param over: its invitation is over, by the store's clock.
+    :param weight: in the group's queue, how many permits it holds or waits for.
     """
 
     key: int | str
@@ -281,6 +271,7 @@ class Other(NamedTuple):
     gone: bool = False
     invited: bool = False
     over: bool = False
+    weight: int = 1
 
     @property
     def position(self) -> Position:
@@ -294,9 +285,10 @@ class Undecided(NamedTuple):
     :param now: the place that it gets if it joins the queue for its locks at this moment.
     :param among_locks: its place in the queue for its locks; None: it is not in that queue.
     :param in_group: its place in the group's queue, kept from the first time that it waited there; None: it never has.
-    :param most: how many leases of its group may be held; 0: it has no limit.
+    :param most: how many leases of its group may be held; 0: it is in no group.
     :param deferred: its deferred grant; None: it takes its locks at its turn.
-    :param invited: it is invited, and has its permit.
+    :param invited: it is invited, and has its permits.
+    :param weight: how many permits it takes.
     """
 
     arrival: QueuePlace
@@ -306,6 +298,7 @@ class Undecided(NamedTuple):
     most: int = 0
     deferred: DeferredGrant | None = None
     invited: bool = False
+    weight: int = 1
 
     @property
     def has_slot(self) -> bool:
@@ -321,7 +314,7 @@ class Ruling(enum.Enum):
     INVITE = "no request is in the way of this deferred request: it keeps its position while it gets a worker slot"
     GIVE_SLOT_BACK = "requests are in the way of a worker: it writes nothing, and its trigger waits"
     WAIT = "requests that conflict hold, or wait before it"
-    PARK = "no lease of its group is free, or requests of the group wait before it"
+    PARK = "too few leases of its group are free, or requests of the group wait before it"
     CLEAR = "only requests without a claim are in the way: remove them, then decide again"
 
 
@@ -360,8 +353,8 @@ def reads_decide(deferred: DeferredGrant | None) -> bool:
 def decide(asking: Undecided, conflicting: Iterable[Other], group: Iterable[Other], oldest: int) -> Decision:
     """Decide a request that holds nothing.
 
-    First it needs a permit of its group, then its locks. It is in one queue at a time. With its permit, it joins the
-    queue for its locks as a new arrival. It keeps its place in the group's queue. An invited request has its permit.
+    First it needs its permits of its group, then its locks. It is in one queue at a time. With its permits, it joins the
+    queue for its locks as a new arrival. It keeps its place in the group's queue. An invited request has its permits.
 
     :param conflicting: the other requests that wait for or hold conflicting locks.
     :param group: the other requests of its group that wait for or have a lease.
@@ -371,26 +364,26 @@ def decide(asking: Undecided, conflicting: Iterable[Other], group: Iterable[Othe
     if asking.most and not asking.invited:
         others = list(group)
         joined = in_group or join(asking.arrival, _living_places(others), oldest)
-        living = in_the_way_of_permit(joined.position, asking.most, [other for other in others if not other.gone])
+        before = partial(in_the_way_of_permit, joined.position, asking.weight, asking.most)
+        living = before(other for other in others if not other.gone)
         if all(other.holds for other in living):  # the first in its group ends the invitations there
             away = tuple(other for other in living if other.over)
             others = [other for other in others if other not in away]
-            living = in_the_way_of_permit(joined.position, asking.most, [other for other in others if not other.gone])
+            living = before(other for other in others if not other.gone)
         if living:
             waiting = tuple(other for other in living if not other.holds)
             ruling = Ruling.GIVE_SLOT_BACK if asking.has_slot else Ruling.PARK
             return Decision(ruling, None, joined, tuple(living), waiting[:1] or tuple(living), away=away)
-        before = in_the_way_of_permit(joined.position, asking.most, others)
-        if remove := tuple(other for other in before if other.gone):
+        if remove := tuple(other for other in before(others) if other.gone):
             return Decision(Ruling.CLEAR, asking.among_locks, in_group, remove=remove)
     candidates = [other for other in conflicting if other not in away]
     place = asking.among_locks or join(asking.now, _living_places(candidates), oldest)
-    before = in_the_way(place.position, candidates)
-    away += tuple(other for other in before if other.over)
-    if living := [other for other in before if not other.gone and not other.over]:
+    ahead = in_the_way(place.position, candidates)
+    away += tuple(other for other in ahead if other.over)
+    if living := [other for other in ahead if not other.gone and not other.over]:
         ruling = Ruling.GIVE_SLOT_BACK if asking.has_slot else Ruling.WAIT
         return Decision(ruling, place, in_group, tuple(living), watched(living)[:1], away=away)
-    if remove := tuple(other for other in before if other.gone):
+    if remove := tuple(other for other in ahead if other.gone):
         return Decision(Ruling.CLEAR, asking.among_locks, in_group, remove=remove)
     return Decision(at_turn(asking.deferred), place, in_group, away=away)
 

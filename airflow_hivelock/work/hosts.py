@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from airflow_hivelock.locks.errors import CannotTell, InvalidRequest
-from airflow_hivelock.locks.manager import MAX_REASON_LENGTH, audit_texts
+from airflow_hivelock.locks.invalid import MAX_REASON_LENGTH
+from airflow_hivelock.locks.manager import audit_texts
 from airflow_hivelock.work import applications
 from airflow_hivelock.work.processes import Processes
 

@@ -23,9 +23,13 @@ def meaning(manager: LockManager) -> dict[str, Any]:
         "history": manager.history(),
         "audit": manager.audit(),
         "holders": manager.show(),
+        "groups": manager.groups(),
         "records": _records(manager),
     }
-    return {name: sorted(map(plain, values), key=repr) for name, values in seen.items()}
+    found = {name: sorted(map(plain, values), key=repr) for name, values in seen.items()}
+    for lease in found["leases"]:
+        del lease["stamp"]  # of the version that reads, for what it would pass on
+    return found
 
 
 def _records(manager: LockManager) -> list[Any]:

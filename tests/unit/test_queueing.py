@@ -9,8 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from airflow_hivelock.locks import queueing
-from airflow_hivelock.locks.model import DeferredGrant, Lock, LockMode, LockObject, LockType
+from airflow_hivelock.locks import permits, queueing
+from airflow_hivelock.locks.invalid import InvalidRequest
+from airflow_hivelock.locks.model import DeferredGrant, Group, Lock, LockMode, LockObject, LockType
 from airflow_hivelock.locks.queueing import Call, Earlier, Other, Position, QueuePlace, Ruling, Start, Undecided
 
 if TYPE_CHECKING:
@@ -206,13 +207,42 @@ def _position(other: Other) -> Position:
 def test_a_permit_is_free_below_the_limit_and_for_the_first_in_the_group(
     most: int, held: int, waiting: list[int], free: bool
 ) -> None:
-    assert queueing.permit_free(at(5), most, held, map(at, waiting)) is free
+    assert permits.free(at(5), 1, most, held, map(at, waiting)) is free
     group = [*map(waits, waiting), *map(holds, range(10, 10 + held))]
-    assert (not queueing.in_the_way_of_permit(at(5), most, group)) is free
+    assert (not queueing.in_the_way_of_permit(at(5), 1, most, group)) is free
 
 
-def test_the_smallest_number_that_is_free_is_taken() -> None:
-    assert [queueing.free_number(taken) for taken in (set[int](), {0}, {1}, {0, 1, 3})] == [0, 1, 0, 2]
+@pytest.mark.parametrize(
+    ("weight", "held", "free"), [(2, 2, True), (3, 2, False), (4, 0, True), (1, 4, False), (1, 9, False)]
+)
+def test_a_request_takes_as_many_permits_as_it_weighs(weight: int, held: int, free: bool) -> None:
+    assert permits.free(at(5), weight, 4, held, ()) is free
+    group = [holds(10)._replace(weight=held)] if held else []
+    assert (not queueing.in_the_way_of_permit(at(5), weight, 4, group)) is free
+
+
+def test_the_smallest_numbers_that_are_free_are_taken() -> None:
+    assert [permits.numbers(taken, 1) for taken in (set[int](), {0}, {1}, {0, 1, 3})] == [(0,), (1,), (0,), (2,)]
+    assert permits.numbers({0, 2}, 3) == (1, 3, 4)
+
+
+def test_the_limit_in_the_store_counts_and_the_requests_own_is_the_fallback() -> None:
+    stored = Group("g", 8, weight=2)
+    assert (permits.limit(3, None), permits.limit(3, stored), permits.limit(10, stored)) == (3, 8, 8)
+    assert (permits.weight(0, None), permits.weight(0, stored), permits.weight(5, stored)) == (1, 2, 5)
+
+
+def test_a_request_that_can_never_have_its_permits_is_refused_with_the_next_step() -> None:
+    permits.check("me", "g", 8, 8)
+    with pytest.raises(InvalidRequest, match=r"me weighs 9, .* 'g' is 8, .*hivelock group set 'g' --leases 9"):
+        permits.check("me", "g", 9, 8)
+
+
+def test_a_heavy_request_at_the_front_is_not_starved_by_light_ones() -> None:
+    heavy = waits(10)._replace(weight=3)
+    assert decide(asking(most=3), [], [heavy]).ruling is Ruling.PARK, "there is room for it, but not for both"
+    first = decide(asking(5, most=3, weight=3, in_group=QueuePlace(at(5), NOW)), [], [holds(1), waits(10)])
+    assert (first.ruling, keys(first.ahead)) == (Ruling.PARK, ["h1"])
 
 
 # Take-over.
@@ -399,11 +429,11 @@ def test_every_decision_is_safe_and_lasts(
     group = [other._replace(holds=other.holds or other.invited) for other in group]
     decision = decide(mine, conflicting, group)
     living = [other for other in conflicting if other.holds and not other.gone]
-    permits = [other for other in group if other.holds and not other.gone and other not in decision.away]
+    taken = [other for other in group if other.holds and not other.gone and other not in decision.away]
     assert all(other.over for other in decision.away), "an invitation is ended before its time"
     if decision.ruling in (Ruling.GRANT, Ruling.GO_AWAY, Ruling.INVITE):
         assert not living, "two that conflict would hold"
-        assert not most or len(permits) < most, "one lease too many"
+        assert not most or len(taken) < most, "one lease too many"
         assert decision.ruling is queueing.at_turn(deferred)
     waits_ = (Ruling.WAIT, Ruling.PARK, Ruling.GIVE_SLOT_BACK)
     if decision.ruling in waits_:

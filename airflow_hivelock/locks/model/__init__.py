@@ -1,13 +1,13 @@
 """The values that every other module uses. All are frozen, and all are checked when made, so that no invalid one
 exists."""
 
+from airflow_hivelock.locks.model.group import Group, GroupUse, LeaseLimit, Member
 from airflow_hivelock.locks.model.lease import (
     MAX_INVITATION_S,
     MAX_LEASE_S,
     MAX_PRIORITY,
     DeferredGrant,
     Lease,
-    LeaseLimit,
     LockRequest,
     Work,
     owner_key,
@@ -32,6 +32,8 @@ __all__ = [
     "Blocker",
     "DeferredGrant",
     "ForcedRelease",
+    "Group",
+    "GroupUse",
     "Holder",
     "Lease",
     "LeaseLimit",
@@ -40,6 +42,7 @@ __all__ = [
     "LockObject",
     "LockRequest",
     "LockType",
+    "Member",
     "Tenure",
     "Waiter",
     "WaitsFor",

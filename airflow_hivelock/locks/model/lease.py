@@ -16,6 +16,7 @@ from airflow_hivelock.locks.model.object import in_order, locks_from_json, locks
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
+    from airflow_hivelock.locks.model.group import LeaseLimit
     from airflow_hivelock.locks.model.object import Lock, LockObject, LockType
 
 MAX_OWNER_LENGTH = 2_000
@@ -24,41 +25,8 @@ MAX_QUERY_LENGTH = 10_000
 
 MAX_WORK_LENGTH = 10_000
 MAX_LEASE_S = 366 * 86400
-MAX_GROUP_LENGTH = 250
 MAX_PRIORITY = 1_000_000_000
 MAX_INVITATION_S = 3600.0
-
-
-@dataclass(frozen=True)
-class LeaseLimit:
-    """A bound on the leases that a group holds at a time: a counting semaphore in addition to the locks.
-
-    The permit is taken with the locks or with the invitation, all or nothing, and is given back with them. A request
-    that waits for it holds no lock, and blocks no request for locks. If requests of one group give different numbers,
-    each request is held to its own.
-
-    :param group: the leases of this group are counted, over all clients of the lock store.
-    :param most: how many leases the group may hold, this one included.
-    """
-
-    group: str
-    most: int
-
-    def __post_init__(self) -> None:
-        if not isinstance(self.group, str) or not self.group.strip() or not self.group.isprintable():
-            raise InvalidRequest(f"{self.group!r:.80} is not a group of leases. Name it in printable characters")
-        if len(self.group) > MAX_GROUP_LENGTH:
-            raise InvalidRequest(f"group {self.group[:40]!r}… is longer than {MAX_GROUP_LENGTH} characters")
-        if isinstance(self.most, bool) or not isinstance(self.most, int) or not 1 <= self.most <= MAX_LEASES:
-            raise InvalidRequest(
-                f"max_leases={self.most!r} of group {self.group!r} is invalid. Give a whole number from 1 to {MAX_LEASES:,}"
-            )
-
-    def __str__(self) -> str:
-        return f"one of the {self.most} leases of {self.group!r}"
-
-
-MAX_LEASES = 10_000
 
 
 @dataclass(frozen=True)

@@ -60,7 +60,8 @@ CREATE TABLE golden.hivelock_request (
     ended_us bigint,
     given text NOT NULL,
     whole text NOT NULL,
-    more text
+    more text,
+    weight bigint
 );
 CREATE VIEW golden.hivelock_lease AS
  SELECT hivelock_request.owner,
@@ -74,6 +75,14 @@ CREATE VIEW golden.hivelock_lease AS
    FROM (golden.hivelock_lock
      JOIN golden.hivelock_request ON ((hivelock_lock.place = hivelock_request.place)))
   WHERE ((hivelock_request.state)::text = 'granted'::text);
+CREATE TABLE golden.hivelock_lease_group (
+    group_key bigint NOT NULL,
+    name text NOT NULL,
+    leases integer NOT NULL,
+    weight integer NOT NULL,
+    comment text NOT NULL,
+    more text
+);
 CREATE SEQUENCE golden.hivelock_number
     START WITH 1
     INCREMENT BY 1
@@ -87,7 +96,9 @@ CREATE TABLE golden.hivelock_store (
     raised_by character varying(40)
 );
 ALTER TABLE ONLY golden.hivelock_audit ALTER COLUMN number SET DEFAULT nextval('golden.hivelock_audit_number_seq'::regclass);
-INSERT INTO golden.hivelock_audit VALUES (1, '12', 'here/dag/run/forced/-1', '{"dw":"S","dw.forced":"X"}', 'ops', 'its host is gone', 1795643095405657, NULL);
+INSERT INTO golden.hivelock_audit VALUES (1, '', 'group spark-prod', '{}', 'ops', '3 leases, default weight 2 (as many as the cluster runs), before: no limit in the store', 1795664667986046, NULL);
+INSERT INTO golden.hivelock_audit VALUES (2, '14', 'here/dag/run/forced/-1', '{"dw":"S","dw.forced":"X"}', 'ops', 'its host is gone', 1795664668027389, NULL);
+INSERT INTO golden.hivelock_lease_group VALUES (164515646930667396, 'spark-prod', 3, 2, 'as many as the cluster runs', NULL);
 INSERT INTO golden.hivelock_lock VALUES (1, 0, -5157592718535306128, 'dw', '', '', 's');
 INSERT INTO golden.hivelock_lock VALUES (1, 1, 7586232768815636808, 'dw', 'airports', '', 's');
 INSERT INTO golden.hivelock_lock VALUES (1, 2, 3609830591634298543, 'dw', 'flights', '', 's');
@@ -99,24 +110,30 @@ INSERT INTO golden.hivelock_lock VALUES (5, 0, -5157592718535306128, 'dw', '', '
 INSERT INTO golden.hivelock_lock VALUES (5, 1, 3609830591634298543, 'dw', 'flights', '', 's');
 INSERT INTO golden.hivelock_lock VALUES (5, 2, -4583749755067427234, 'dw', 'flights', 'dt=2013-01-01', 'x');
 INSERT INTO golden.hivelock_lock VALUES (7, 0, -5157592718535306128, 'dw', '', '', 's');
-INSERT INTO golden.hivelock_lock VALUES (7, 1, -2446559617396450867, 'dw', 'invited', '', 'x');
-INSERT INTO golden.hivelock_lock VALUES (10, 0, -5157592718535306128, 'dw', '', '', 's');
-INSERT INTO golden.hivelock_lock VALUES (10, 1, -7316650213637917745, 'dw', 'busy', '', 'x');
-INSERT INTO golden.hivelock_request VALUES ('690c59ff97ea94e0', 'here/dag/run/waits/-1', 'waiting', 'e03715fa10e94637000000000000000c', 4, 2, 4, 4, 0, 3600, '{"dw":"S","dw.flights":"S","dw.flights/dt=2013-01-01":"X"}', '[]', 'INSERT … for waits', 'writes a day', 5, '', 0, 1357095845000000, 1795643094700706, 4, 1795643094700706, 0, 0, NULL, NULL, 0, 0, 1, 0, NULL, NULL, NULL, '', '', NULL);
-INSERT INTO golden.hivelock_request VALUES ('b77207704d45f49e', 'here/dag/run/waits-urgently/-1', 'waiting', 'e03715fa10e94637000000000000000d', 5, 2, 5, 5, 0, 3600, '{"dw":"S","dw.flights":"S","dw.flights/dt=2013-01-01":"X"}', '[]', 'INSERT … for waits-urgently', '', 9, '', 0, 1795643094842793, 1795643094842793, 4, 1795643094700706, 0, 0, NULL, NULL, 0, 0, 1, 0, NULL, NULL, NULL, '', '', NULL);
-INSERT INTO golden.hivelock_request VALUES ('c7ca48fc1caac82f', 'here/dag/run/holds/-1', 'granted', 'e03715fa10e94637000000000000000b', 1, 3, 1, 1, 2, 1800, '{"dw":"S","dw.airports":"S","dw.flights":"S","dw.flights/dt=2013-01-01":"X"}', '[["job", "{\"kind\":\"process\"}", 2]]', 'INSERT OVERWRITE TABLE dw.flights', '', 7, 'rerun', 1, 1795643094410615, 1795643094410615, 1, 1795643094410615, 0, 0, NULL, 3641733997789959691, 0, 0, NULL, 1, 1795643094410615, 1795644894410615, NULL, '{"dw.flights/dt=2013-01-02":"X"}', 'dw', NULL);
-INSERT INTO golden.hivelock_request VALUES ('2465f1650e1ec185', 'here/dag/run/parked/-1', 'parked', 'e03715fa10e94637000000000000000e', 6, 2, 6, 6, 0, 3600, '{"dw":"S","dw.parked":"X"}', '[]', 'INSERT … for parked', '', 1, 'rerun', 1, 1795643094889902, 1795643094889902, 0, 0, 0, 0, NULL, 3641733997789959691, 6, 1795643094889902, -3641733997789959691, 0, NULL, NULL, NULL, '', '', NULL);
-INSERT INTO golden.hivelock_request VALUES ('c48986ab1eefb97a', 'here/dag/run/invited/-1', 'invited', 'e03715fa10e94637000000000000000f', 7, 2, 7, 7, 0, 3600, '{"dw":"S","dw.invited":"X"}', '[]', 'INSERT … for invited', '', 1, '', 0, 1795643094927911, 1795643094927911, 7, 1795643094927911, 0, 0, 1795646694927911, NULL, 0, 0, NULL, 0, NULL, NULL, NULL, '', '', NULL);
-INSERT INTO golden.hivelock_request VALUES ('3578b87d1884ecd0', 'here/dag/run/away/-1', 'away', 'e03715fa10e946370000000000000010', 8, 2, 8, 8, 0, 3600, '{"dw":"S","dw.away":"X"}', '[]', 'INSERT … for away', '', 1, '', 0, 1795643094977098, 1795643094977098, 0, 1795643094977098, 0, 0, NULL, NULL, 0, 0, NULL, 0, NULL, NULL, NULL, '', '', NULL);
-INSERT INTO golden.hivelock_request VALUES ('e50297fd58ce291a', 'here/dag/run/was-invited/-1', 'away', 'e03715fa10e946370000000000000011', 9, 2, 9, 9, 0, 3600, '{"dw":"S","dw.busy":"X"}', '[]', 'INSERT … for was-invited', '', 1, '', 0, 1795643095021954, 1795643095021954, 9, 1795643095021954, 0, 0, 1795643095022954, NULL, 0, 0, NULL, 0, NULL, NULL, NULL, '', '', NULL);
-INSERT INTO golden.hivelock_request VALUES ('109d5d12d0a01b5e', 'here/dag/run/takes-its-turn/-1', 'granted', 'e03715fa10e946370000000000000012', 10, 0, 10, 10, 10, 3600, '{"dw":"S","dw.busy":"X"}', '[]', '', '', 1, '', 0, 1795643095089989, 1795643095089989, 10, 1795643095089989, 0, 0, NULL, NULL, 0, 0, NULL, 0, 1795643095089989, 1795646695089989, NULL, '', '', NULL);
-INSERT INTO golden.hivelock_request VALUES ('c4695d43744c1f77', 'here/dag/run/ended/-1', 'ended', 'e03715fa10e946370000000000000013', 11, 0, 11, 11, 11, 60, '{"dw":"S","dw.ended":"S"}', '[]', '', '', 1, '', 0, 1795643095192209, 1795643095192209, 11, 1795643095192209, 0, 0, NULL, NULL, 0, 0, NULL, 0, 1795643095192209, 1795643155192209, 1795643095254211, '', '', NULL);
-INSERT INTO golden.hivelock_request VALUES ('d972c9c1946871f4', 'here/dag/run/forced/-1', 'ended', 'e03715fa10e946370000000000000014', 12, 0, 12, 12, 12, 3600, '{"dw":"S","dw.forced":"X"}', '[]', '', '', 1, '', 0, 1795643095309781, 1795643095309781, 12, 1795643095309781, 0, 0, NULL, NULL, 0, 0, NULL, 0, 1795643095309781, 1795646695309781, 1795643095403351, '', '', NULL);
-INSERT INTO golden.hivelock_store VALUES (4, 0, 4, '0.1.0');
-SELECT pg_catalog.setval('golden.hivelock_audit_number_seq', 1, true);
-SELECT pg_catalog.setval('golden.hivelock_number', 12, true);
+INSERT INTO golden.hivelock_lock VALUES (7, 1, 802671632602547020, 'dw', 'heavy', '', 'x');
+INSERT INTO golden.hivelock_lock VALUES (9, 0, -5157592718535306128, 'dw', '', '', 's');
+INSERT INTO golden.hivelock_lock VALUES (9, 1, -2446559617396450867, 'dw', 'invited', '', 'x');
+INSERT INTO golden.hivelock_lock VALUES (12, 0, -5157592718535306128, 'dw', '', '', 's');
+INSERT INTO golden.hivelock_lock VALUES (12, 1, -7316650213637917745, 'dw', 'busy', '', 'x');
+INSERT INTO golden.hivelock_request VALUES ('c4695d43744c1f77', 'here/dag/run/ended/-1', 'ended', 'c78c454813384a410000000000000017', 13, 0, 13, 13, 13, 60, '{"dw":"S","dw.ended":"S"}', '[]', '', '', 1, '', 0, 1795664668012676, 1795664668012676, 13, 1795664668012676, 0, 0, NULL, NULL, 0, 0, NULL, 0, 1795664668012676, 1795664728012676, 1795664668017106, '', '', NULL, 0);
+INSERT INTO golden.hivelock_request VALUES ('d972c9c1946871f4', 'here/dag/run/forced/-1', 'ended', 'c78c454813384a410000000000000018', 14, 0, 14, 14, 14, 3600, '{"dw":"S","dw.forced":"X"}', '[]', '', '', 1, '', 0, 1795664668018460, 1795664668018460, 14, 1795664668018460, 0, 0, NULL, NULL, 0, 0, NULL, 0, 1795664668018460, 1795668268018460, 1795664668025428, '', '', NULL, 0);
+INSERT INTO golden.hivelock_request VALUES ('690c59ff97ea94e0', 'here/dag/run/waits/-1', 'waiting', 'c78c454813384a41000000000000000e', 4, 2, 4, 4, 0, 3600, '{"dw":"S","dw.flights":"S","dw.flights/dt=2013-01-01":"X"}', '[]', 'INSERT … for waits', 'writes a day', 5, '', 0, 1357095845000000, 1795664667950465, 4, 1795664667950465, 0, 0, NULL, NULL, 0, 0, 1, 0, NULL, NULL, NULL, '', '', NULL, 0);
+INSERT INTO golden.hivelock_request VALUES ('b77207704d45f49e', 'here/dag/run/waits-urgently/-1', 'waiting', 'c78c454813384a41000000000000000f', 5, 2, 5, 5, 0, 3600, '{"dw":"S","dw.flights":"S","dw.flights/dt=2013-01-01":"X"}', '[]', 'INSERT … for waits-urgently', '', 9, '', 0, 1795664667972109, 1795664667972109, 4, 1795664667950465, 0, 0, NULL, NULL, 0, 0, 1, 0, NULL, NULL, NULL, '', '', NULL, 0);
+INSERT INTO golden.hivelock_request VALUES ('c7ca48fc1caac82f', 'here/dag/run/holds/-1', 'granted', 'c78c454813384a41000000000000000d', 1, 3, 1, 1, 2, 1800, '{"dw":"S","dw.airports":"S","dw.flights":"S","dw.flights/dt=2013-01-01":"X"}', '[["job", "{\"kind\":\"process\"}", 2]]', 'INSERT OVERWRITE TABLE dw.flights', '', 7, 'rerun', 1, 1795664667924078, 1795664667924078, 1, 1795664667924078, 0, 0, NULL, 3641733997789959691, 0, 0, NULL, 1, 1795664667924078, 1795666467924078, NULL, '{"dw.flights/dt=2013-01-02":"X"}', 'dw', NULL, 1);
+INSERT INTO golden.hivelock_request VALUES ('2465f1650e1ec185', 'here/dag/run/parked/-1', 'parked', 'c78c454813384a410000000000000010', 6, 2, 6, 6, 0, 3600, '{"dw":"S","dw.parked":"X"}', '[]', 'INSERT … for parked', '', 1, 'rerun', 1, 1795664667977459, 1795664667977459, 0, 0, 0, 0, NULL, 3641733997789959691, 6, 1795664667977459, -3641733997789959691, 0, NULL, NULL, NULL, '', '', NULL, 0);
+INSERT INTO golden.hivelock_request VALUES ('ea385254f3cd8374', 'here/dag/run/heavy/-1', 'granted', 'c78c454813384a410000000000000011', 7, 0, 7, 7, 7, 3600, '{"dw":"S","dw.heavy":"X"}', '[]', '', '', 1, 'spark-prod', 10000, 1795664667988936, 1795664667988936, 7, 1795664667988936, 0, 0, NULL, 164515646930667396, 0, 0, NULL, 1, 1795664667988936, 1795668267988936, NULL, '', '', NULL, 3);
+INSERT INTO golden.hivelock_request VALUES ('0cb75f9610514176', 'here/dag/run/heavy-by-default/-1', 'parked', 'c78c454813384a410000000000000012', 8, 2, 8, 8, 0, 3600, '{"dw":"S","dw.heavy_too":"X"}', '[]', 'INSERT … for heavy-by-default', '', 1, 'spark-prod', 10000, 1795664667992960, 1795664667992960, 0, 0, 0, 0, NULL, 164515646930667396, 8, 1795664667992960, -164515646930667396, 0, NULL, NULL, NULL, '', '', NULL, 0);
+INSERT INTO golden.hivelock_request VALUES ('c48986ab1eefb97a', 'here/dag/run/invited/-1', 'invited', 'c78c454813384a410000000000000013', 9, 2, 9, 9, 0, 3600, '{"dw":"S","dw.invited":"X"}', '[]', 'INSERT … for invited', '', 1, '', 0, 1795664667996694, 1795664667996694, 9, 1795664667996694, 0, 0, 1795668267996694, NULL, 0, 0, NULL, 0, NULL, NULL, NULL, '', '', NULL, 0);
+INSERT INTO golden.hivelock_request VALUES ('3578b87d1884ecd0', 'here/dag/run/away/-1', 'away', 'c78c454813384a410000000000000014', 10, 2, 10, 10, 0, 3600, '{"dw":"S","dw.away":"X"}', '[]', 'INSERT … for away', '', 1, '', 0, 1795664667999949, 1795664667999949, 0, 1795664667999949, 0, 0, NULL, NULL, 0, 0, NULL, 0, NULL, NULL, NULL, '', '', NULL, 0);
+INSERT INTO golden.hivelock_request VALUES ('e50297fd58ce291a', 'here/dag/run/was-invited/-1', 'away', 'c78c454813384a410000000000000015', 11, 2, 11, 11, 0, 3600, '{"dw":"S","dw.busy":"X"}', '[]', 'INSERT … for was-invited', '', 1, '', 0, 1795664668002243, 1795664668002243, 11, 1795664668002243, 0, 0, 1795664668003243, NULL, 0, 0, NULL, 0, NULL, NULL, NULL, '', '', NULL, 0);
+INSERT INTO golden.hivelock_request VALUES ('109d5d12d0a01b5e', 'here/dag/run/takes-its-turn/-1', 'granted', 'c78c454813384a410000000000000016', 12, 0, 12, 12, 12, 3600, '{"dw":"S","dw.busy":"X"}', '[]', '', '', 1, '', 0, 1795664668004742, 1795664668004742, 12, 1795664668004742, 0, 0, NULL, NULL, 0, 0, NULL, 0, 1795664668004742, 1795668268004742, NULL, '', '', NULL, 0);
+INSERT INTO golden.hivelock_store VALUES (5, 0, 5, '0.1.0');
+SELECT pg_catalog.setval('golden.hivelock_audit_number_seq', 2, true);
+SELECT pg_catalog.setval('golden.hivelock_number', 14, true);
 ALTER TABLE ONLY golden.hivelock_audit
     ADD CONSTRAINT hivelock_audit_pkey PRIMARY KEY (number);
+ALTER TABLE ONLY golden.hivelock_lease_group
+    ADD CONSTRAINT hivelock_lease_group_pkey PRIMARY KEY (group_key);
 ALTER TABLE ONLY golden.hivelock_lock
     ADD CONSTRAINT hivelock_lock_pkey PRIMARY KEY (place, "position");
 ALTER TABLE ONLY golden.hivelock_request

@@ -10,7 +10,18 @@ CREATE TABLE hivelock_audit (
 	more TEXT, 
 	PRIMARY KEY (number)
 );
-INSERT INTO "hivelock_audit" VALUES(1,'12','here/dag/run/forced/-1','{"dw":"S","dw.forced":"X"}','ops','its host is gone',1795643085619000,NULL);
+INSERT INTO "hivelock_audit" VALUES(1,'','group spark-prod','{}','ops','3 leases, default weight 2 (as many as the cluster runs), before: no limit in the store',1795664666816000,NULL);
+INSERT INTO "hivelock_audit" VALUES(2,'16','here/dag/run/forced/-1','{"dw":"S","dw.forced":"X"}','ops','its host is gone',1795664666831000,NULL);
+CREATE TABLE hivelock_lease_group (
+	group_key BIGINT NOT NULL, 
+	name TEXT NOT NULL, 
+	leases INTEGER NOT NULL, 
+	weight INTEGER NOT NULL, 
+	comment TEXT NOT NULL, 
+	more TEXT, 
+	PRIMARY KEY (group_key)
+);
+INSERT INTO "hivelock_lease_group" VALUES(164515646930667396,'spark-prod',3,2,'as many as the cluster runs',NULL);
 CREATE TABLE hivelock_lock (
 	place BIGINT NOT NULL, 
 	position INTEGER NOT NULL, 
@@ -31,10 +42,12 @@ INSERT INTO "hivelock_lock" VALUES(4,2,-4583749755067427234,'dw','flights','dt=2
 INSERT INTO "hivelock_lock" VALUES(5,0,-5157592718535306128,'dw','','','s');
 INSERT INTO "hivelock_lock" VALUES(5,1,3609830591634298543,'dw','flights','','s');
 INSERT INTO "hivelock_lock" VALUES(5,2,-4583749755067427234,'dw','flights','dt=2013-01-01','x');
-INSERT INTO "hivelock_lock" VALUES(7,0,-5157592718535306128,'dw','','','s');
-INSERT INTO "hivelock_lock" VALUES(7,1,-2446559617396450867,'dw','invited','','x');
-INSERT INTO "hivelock_lock" VALUES(10,0,-5157592718535306128,'dw','','','s');
-INSERT INTO "hivelock_lock" VALUES(10,1,-7316650213637917745,'dw','busy','','x');
+INSERT INTO "hivelock_lock" VALUES(9,0,-5157592718535306128,'dw','','','s');
+INSERT INTO "hivelock_lock" VALUES(9,1,802671632602547020,'dw','heavy','','x');
+INSERT INTO "hivelock_lock" VALUES(11,0,-5157592718535306128,'dw','','','s');
+INSERT INTO "hivelock_lock" VALUES(11,1,-2446559617396450867,'dw','invited','','x');
+INSERT INTO "hivelock_lock" VALUES(14,0,-5157592718535306128,'dw','','','s');
+INSERT INTO "hivelock_lock" VALUES(14,1,-7316650213637917745,'dw','busy','','x');
 CREATE TABLE hivelock_request (
 	owner_key VARCHAR(16) NOT NULL, 
 	owner TEXT NOT NULL, 
@@ -71,18 +84,21 @@ CREATE TABLE hivelock_request (
 	given TEXT NOT NULL, 
 	whole TEXT NOT NULL, 
 	more TEXT, 
+	weight BIGINT, 
 	PRIMARY KEY (owner_key)
 );
-INSERT INTO "hivelock_request" VALUES('c7ca48fc1caac82f','here/dag/run/holds/-1','granted','2f82ce46ef0c4de50000000000000001',1,3,1,1,2,1800.0,'{"dw":"S","dw.airports":"S","dw.flights":"S","dw.flights/dt=2013-01-01":"X"}','[["job", "{\"kind\":\"process\"}", 2]]','INSERT OVERWRITE TABLE dw.flights','',7,'rerun',1,1795643085164000,1795643085164000,1,1795643085164000,0,0,NULL,3641733997789959691,0,0,NULL,1,1795643085164000,1795644885164000,NULL,'{"dw.flights/dt=2013-01-02":"X"}','dw',NULL);
-INSERT INTO "hivelock_request" VALUES('690c59ff97ea94e0','here/dag/run/waits/-1','waiting','2f82ce46ef0c4de50000000000000002',4,2,4,4,0,3600.0,'{"dw":"S","dw.flights":"S","dw.flights/dt=2013-01-01":"X"}','[]','INSERT … for waits','writes a day',5,'',0,1357095845000000,1795643085301000,4,1795643085301000,0,0,NULL,NULL,0,0,1,0,NULL,NULL,NULL,'','',NULL);
-INSERT INTO "hivelock_request" VALUES('b77207704d45f49e','here/dag/run/waits-urgently/-1','waiting','2f82ce46ef0c4de50000000000000003',5,2,5,5,0,3600.0,'{"dw":"S","dw.flights":"S","dw.flights/dt=2013-01-01":"X"}','[]','INSERT … for waits-urgently','',9,'',0,1795643085329000,1795643085329000,4,1795643085301000,0,0,NULL,NULL,0,0,1,0,NULL,NULL,NULL,'','',NULL);
-INSERT INTO "hivelock_request" VALUES('2465f1650e1ec185','here/dag/run/parked/-1','parked','2f82ce46ef0c4de50000000000000004',6,2,6,6,0,3600.0,'{"dw":"S","dw.parked":"X"}','[]','INSERT … for parked','',1,'rerun',1,1795643085358000,1795643085358000,0,0,0,0,NULL,3641733997789959691,6,1795643085358000,-3641733997789959691,0,NULL,NULL,NULL,'','',NULL);
-INSERT INTO "hivelock_request" VALUES('c48986ab1eefb97a','here/dag/run/invited/-1','invited','2f82ce46ef0c4de50000000000000005',7,2,7,7,0,3600.0,'{"dw":"S","dw.invited":"X"}','[]','INSERT … for invited','',1,'',0,1795643085381000,1795643085381000,7,1795643085381000,0,0,1795646685381000,NULL,0,0,NULL,0,NULL,NULL,NULL,'','',NULL);
-INSERT INTO "hivelock_request" VALUES('3578b87d1884ecd0','here/dag/run/away/-1','away','2f82ce46ef0c4de50000000000000006',8,2,8,8,0,3600.0,'{"dw":"S","dw.away":"X"}','[]','INSERT … for away','',1,'',0,1795643085382000,1795643085382000,0,1795643085382000,0,0,NULL,NULL,0,0,NULL,0,NULL,NULL,NULL,'','',NULL);
-INSERT INTO "hivelock_request" VALUES('e50297fd58ce291a','here/dag/run/was-invited/-1','away','2f82ce46ef0c4de50000000000000007',9,2,9,9,0,3600.0,'{"dw":"S","dw.busy":"X"}','[]','INSERT … for was-invited','',1,'',0,1795643085390000,1795643085390000,9,1795643085390000,0,0,1795643085391000,NULL,0,0,NULL,0,NULL,NULL,NULL,'','',NULL);
-INSERT INTO "hivelock_request" VALUES('109d5d12d0a01b5e','here/dag/run/takes-its-turn/-1','granted','2f82ce46ef0c4de50000000000000008',10,0,10,10,10,3600.0,'{"dw":"S","dw.busy":"X"}','[]','','',1,'',0,1795643085450000,1795643085450000,10,1795643085450000,0,0,NULL,NULL,0,0,NULL,0,1795643085450000,1795646685450000,NULL,'','',NULL);
-INSERT INTO "hivelock_request" VALUES('c4695d43744c1f77','here/dag/run/ended/-1','ended','2f82ce46ef0c4de50000000000000009',11,0,11,11,11,60.0,'{"dw":"S","dw.ended":"S"}','[]','','',1,'',0,1795643085534000,1795643085534000,11,1795643085534000,0,0,NULL,NULL,0,0,NULL,0,1795643085534000,1795643145534000,1795643085571000,'','',NULL);
-INSERT INTO "hivelock_request" VALUES('d972c9c1946871f4','here/dag/run/forced/-1','ended','2f82ce46ef0c4de5000000000000000a',12,0,12,12,12,3600.0,'{"dw":"S","dw.forced":"X"}','[]','','',1,'',0,1795643085592000,1795643085592000,12,1795643085592000,0,0,NULL,NULL,0,0,NULL,0,1795643085592000,1795646685592000,1795643085619000,'','',NULL);
+INSERT INTO "hivelock_request" VALUES('c7ca48fc1caac82f','here/dag/run/holds/-1','granted','5714ee9ca415494e0000000000000001',1,3,1,1,2,1800.0,'{"dw":"S","dw.airports":"S","dw.flights":"S","dw.flights/dt=2013-01-01":"X"}','[["job", "{\"kind\":\"process\"}", 2]]','INSERT OVERWRITE TABLE dw.flights','',7,'rerun',1,1795664666793000,1795664666793000,1,1795664666793000,0,0,NULL,3641733997789959691,0,0,NULL,1,1795664666793000,1795666466793000,NULL,'{"dw.flights/dt=2013-01-02":"X"}','dw',NULL,1);
+INSERT INTO "hivelock_request" VALUES('690c59ff97ea94e0','here/dag/run/waits/-1','waiting','5714ee9ca415494e0000000000000002',4,2,4,4,0,3600.0,'{"dw":"S","dw.flights":"S","dw.flights/dt=2013-01-01":"X"}','[]','INSERT … for waits','writes a day',5,'',0,1357095845000000,1795664666805000,4,1795664666805000,0,0,NULL,NULL,0,0,1,0,NULL,NULL,NULL,'','',NULL,0);
+INSERT INTO "hivelock_request" VALUES('b77207704d45f49e','here/dag/run/waits-urgently/-1','waiting','5714ee9ca415494e0000000000000003',5,2,5,5,0,3600.0,'{"dw":"S","dw.flights":"S","dw.flights/dt=2013-01-01":"X"}','[]','INSERT … for waits-urgently','',9,'',0,1795664666811000,1795664666811000,4,1795664666805000,0,0,NULL,NULL,0,0,1,0,NULL,NULL,NULL,'','',NULL,0);
+INSERT INTO "hivelock_request" VALUES('2465f1650e1ec185','here/dag/run/parked/-1','parked','5714ee9ca415494e0000000000000004',6,2,6,6,0,3600.0,'{"dw":"S","dw.parked":"X"}','[]','INSERT … for parked','',1,'rerun',1,1795664666813000,1795664666813000,0,0,0,0,NULL,3641733997789959691,6,1795664666813000,-3641733997789959691,0,NULL,NULL,NULL,'','',NULL,0);
+INSERT INTO "hivelock_request" VALUES('ea385254f3cd8374','here/dag/run/heavy/-1','granted','5714ee9ca415494e0000000000000005',9,0,9,9,9,3600.0,'{"dw":"S","dw.heavy":"X"}','[]','','',1,'spark-prod',10000,1795664666817000,1795664666817000,9,1795664666817000,0,0,NULL,164515646930667396,0,0,NULL,1,1795664666817000,1795668266817000,NULL,'','',NULL,3);
+INSERT INTO "hivelock_request" VALUES('0cb75f9610514176','here/dag/run/heavy-by-default/-1','parked','5714ee9ca415494e0000000000000006',10,2,10,10,0,3600.0,'{"dw":"S","dw.heavy_too":"X"}','[]','INSERT … for heavy-by-default','',1,'spark-prod',10000,1795664666818000,1795664666818000,0,0,0,0,NULL,164515646930667396,10,1795664666818000,-164515646930667396,0,NULL,NULL,NULL,'','',NULL,0);
+INSERT INTO "hivelock_request" VALUES('c48986ab1eefb97a','here/dag/run/invited/-1','invited','5714ee9ca415494e0000000000000007',11,2,11,11,0,3600.0,'{"dw":"S","dw.invited":"X"}','[]','INSERT … for invited','',1,'',0,1795664666820000,1795664666820000,11,1795664666820000,0,0,1795668266820000,NULL,0,0,NULL,0,NULL,NULL,NULL,'','',NULL,0);
+INSERT INTO "hivelock_request" VALUES('3578b87d1884ecd0','here/dag/run/away/-1','away','5714ee9ca415494e0000000000000008',12,2,12,12,0,3600.0,'{"dw":"S","dw.away":"X"}','[]','INSERT … for away','',1,'',0,1795664666821000,1795664666821000,0,1795664666821000,0,0,NULL,NULL,0,0,NULL,0,NULL,NULL,NULL,'','',NULL,0);
+INSERT INTO "hivelock_request" VALUES('e50297fd58ce291a','here/dag/run/was-invited/-1','away','5714ee9ca415494e0000000000000009',13,2,13,13,0,3600.0,'{"dw":"S","dw.busy":"X"}','[]','INSERT … for was-invited','',1,'',0,1795664666822000,1795664666822000,13,1795664666822000,0,0,1795664666823000,NULL,0,0,NULL,0,NULL,NULL,NULL,'','',NULL,0);
+INSERT INTO "hivelock_request" VALUES('109d5d12d0a01b5e','here/dag/run/takes-its-turn/-1','granted','5714ee9ca415494e000000000000000a',14,0,14,14,14,3600.0,'{"dw":"S","dw.busy":"X"}','[]','','',1,'',0,1795664666823000,1795664666823000,14,1795664666823000,0,0,NULL,NULL,0,0,NULL,0,1795664666823000,1795668266823000,NULL,'','',NULL,0);
+INSERT INTO "hivelock_request" VALUES('c4695d43744c1f77','here/dag/run/ended/-1','ended','5714ee9ca415494e000000000000000b',15,0,15,15,15,60.0,'{"dw":"S","dw.ended":"S"}','[]','','',1,'',0,1795664666826000,1795664666826000,15,1795664666826000,0,0,NULL,NULL,0,0,NULL,0,1795664666826000,1795664726826000,1795664666828000,'','',NULL,0);
+INSERT INTO "hivelock_request" VALUES('d972c9c1946871f4','here/dag/run/forced/-1','ended','5714ee9ca415494e000000000000000c',16,0,16,16,16,3600.0,'{"dw":"S","dw.forced":"X"}','[]','','',1,'',0,1795664666829000,1795664666829000,16,1795664666829000,0,0,NULL,NULL,0,0,NULL,0,1795664666829000,1795668266829000,1795664666831000,'','',NULL,0);
 CREATE TABLE hivelock_store (
 	version INTEGER NOT NULL, 
 	number BIGINT NOT NULL, 
@@ -90,10 +106,10 @@ CREATE TABLE hivelock_store (
 	raised_by VARCHAR(40), 
 	PRIMARY KEY (version)
 );
-INSERT INTO "hivelock_store" VALUES(4,13,4,'0.1.0');
-CREATE INDEX hivelock_request_ahead ON hivelock_request (ahead);
+INSERT INTO "hivelock_store" VALUES(5,17,5,'0.1.0');
 CREATE INDEX hivelock_request_group ON hivelock_request (group_key, state) WHERE group_key IS NOT NULL;
 CREATE UNIQUE INDEX hivelock_request_place ON hivelock_request (place);
+CREATE INDEX hivelock_request_ahead ON hivelock_request (ahead);
 CREATE INDEX hivelock_lock_object ON hivelock_lock (object_key, place);
 CREATE VIEW hivelock_lease AS SELECT hivelock_request.owner, hivelock_lock.place AS lease_id, hivelock_lock.db_name, hivelock_lock.table_name, hivelock_lock.partition_name, strftime('%Y-%m-%d %H:%M:%f', hivelock_request.granted_us / (1000000.0 + 0.0), 'unixepoch') AS start_utc, strftime('%Y-%m-%d %H:%M:%f', hivelock_request.end_us / (1000000.0 + 0.0), 'unixepoch') AS end_utc, hivelock_lock.lease_type 
 FROM hivelock_lock JOIN hivelock_request ON hivelock_lock.place = hivelock_request.place 

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from airflow_hivelock.locks import permits as rules
 from airflow_hivelock.locks import queueing
 from airflow_hivelock.locks.backend import Blocked, NeedsSlot
 from airflow_hivelock.locks.backends.zookeeper import listings, nodes, permits, waiting
@@ -52,7 +53,7 @@ def granted_without_a_permit(patch: Patch) -> None:
 @mutation(one_after_the_other)
 def permits_not_counted(patch: Patch) -> None:
     """The group holds more leases than allowed."""
-    edit(patch, queueing, "permit_free", "held < most_leases and ", "")
+    edit(patch, rules, "free", "fit(weight, most_leases, held) and ", "")
 
 
 @mutation(one_after_the_other)
@@ -231,13 +232,25 @@ def one_ahead_in_its_group_dies(stage: Stage) -> None:
 @mutation(one_ahead_in_its_group_dies)
 def dead_one_waited_for(patch: Patch) -> None:
     """Its turn has come, and it never comes back."""
-    edit(patch, permits, "_wait_behind", "if seen.free(leader.record, ahead[0]) is not None:", "if False:")
+    edit(
+        patch,
+        permits,
+        "_wait_behind",
+        "if seen.free(leader.record, ahead[0]) is not None or not rules.possible(weight, most):",
+        "if False:",
+    )
 
 
 @mutation(one_ahead_in_its_group_dies)
 def dead_one_broken_too_soon(patch: Patch) -> None:
     """A triggerer restarts, and its requests have lost their positions in their groups."""
-    edit(patch, permits, "_wait_behind", "if seen.free(leader.record, ahead[0]) is not None:", "if True:")
+    edit(
+        patch,
+        permits,
+        "_wait_behind",
+        "if seen.free(leader.record, ahead[0]) is not None or not rules.possible(weight, most):",
+        "if True:",
+    )
 
 
 @mutation(one_ahead_in_its_group_dies)

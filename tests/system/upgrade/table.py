@@ -16,7 +16,7 @@ NAMES = {"zookeeper": "ZooKeeper", "postgresql": "PostgreSQL", "mariadb": "Maria
 AIRFLOW = "airflow"
 """The rows of the real Airflow, which is no lock store."""
 
-ENDS = "airflow-hivelock 0.1.0 on worker-7 reads formats 3 to 4: upgrade airflow-hivelock here too"
+ENDS = "airflow-hivelock 0.1.0 on worker-7 reads formats 3 to 5: upgrade airflow-hivelock here too"
 REFUSALS = ("refused: ", "suspect: ")
 
 

@@ -14,10 +14,10 @@ Patch = tuple[tuple[str, str, str], ...]
 
 NEXT: Patch = (
     ("airflow_hivelock/__init__.py", '__version__ = "0.1.0"', '__version__ = "0.2.0"'),
-    ("airflow_hivelock/locks/formats.py", "\nFORMAT = 4\n", "\nFORMAT = 5\n"),
+    ("airflow_hivelock/locks/formats.py", "\nFORMAT = 5\n", "\nFORMAT = 6\n"),
     # A field of records in ZooKeeper, and a column with a migration in databases.
     (f"{BACKENDS}/zookeeper/record.py", "    old_turn: int = 0\n", '    old_turn: int = 0\n    colour: str = ""\n'),
-    (f"{BACKENDS}/zookeeper/record.py", '_OPTIONAL = ("share", ', '_OPTIONAL = ("share", "colour", '),
+    (f"{BACKENDS}/zookeeper/record.py", '    *("share", ', '    *("share", "colour", '),
     (
         f"{BACKENDS}/zookeeper/start.py",
         "        named=request.named,\n",
@@ -35,8 +35,8 @@ NEXT: Patch = (
     ),
     (
         f"{BACKENDS}/database/migrations.py",
-        "STEPS: Mapping[int, Step] = {4: _stamps}\n",
-        "STEPS: Mapping[int, Step] = {4: _stamps, 5: lambda c, t: _add(c, t, t.request.name, t.request.c.colour)}\n",
+        "STEPS: Mapping[int, Step] = {4: _stamps, 5: _groups}\n",
+        "STEPS: Mapping[int, Step] = {4: _stamps, 5: _groups, 6: lambda c, t: _add(c, t, t.request.name, t.request.c.colour)}\n",
     ),
     # An argument of a trigger.
     (
@@ -62,9 +62,9 @@ NEXT: Patch = (
 
 LATER: Patch = (
     ("airflow_hivelock/__init__.py", '__version__ = "0.2.0"', '__version__ = "0.3.0"'),
-    ("airflow_hivelock/locks/formats.py", "\nFORMAT = 5\n", "\nFORMAT = 6\n"),
-    ("airflow_hivelock/locks/formats.py", "\nMIN_READER = 4\n", "\nMIN_READER = 6\n"),
-    ("airflow_hivelock/locks/queueing.py", "def conflict(", "RULE = 6\n\n\ndef conflict("),
+    ("airflow_hivelock/locks/formats.py", "\nFORMAT = 6\n", "\nFORMAT = 7\n"),
+    ("airflow_hivelock/locks/formats.py", "\nMIN_READER = 5\n", "\nMIN_READER = 7\n"),
+    ("airflow_hivelock/locks/queueing.py", "def conflict(", "RULE = 7\n\n\ndef conflict("),
 )
 """No earlier version can run beside it: a rule has changed."""
 

@@ -16,12 +16,12 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from airflow_hivelock.locks import invitations, queueing
 from airflow_hivelock.locks.backend import Blocked, NeedsSlot
-from airflow_hivelock.locks.backends.database import record as records
+from airflow_hivelock.locks.backends.database import values
 from airflow_hivelock.locks.backends.database.notifier import Waits
 from airflow_hivelock.locks.backends.database.record import HAS_LOCKS, State
 from airflow_hivelock.locks.backends.database.request import RequestedLocks, group_key
 from airflow_hivelock.locks.backends.database.start import start
-from airflow_hivelock.locks.errors import StoreUnavailable, Superseded
+from airflow_hivelock.locks.errors import InvalidRequest, StoreUnavailable, Superseded
 from airflow_hivelock.locks.model import owner_key
 from airflow_hivelock.locks.queueing import Ruling
 
@@ -117,7 +117,7 @@ class DatabaseAcquisition:
             return mine.lease_of(self._locks.locked)
         if self._waited_s is None:
             self._waited_s = _seconds(mine.asked_us, outcome.now_us)
-            self.asked = records.instant(mine.asked_us)
+            self.asked = values.instant(mine.asked_us)
         if mine.state is State.AWAY or mine.invited:
             return NeedsSlot(self._waited_s, mine.until)
         if self.waits:
@@ -138,7 +138,7 @@ class DatabaseAcquisition:
         """Join the queue again if it was removed as dead; its own next step finds the result."""
         with self._telling:
             self._undelivered = self._undelivered or self.waits is not None
-        with suppress(Superseded):  # that step raises it as well
+        with suppress(Superseded, InvalidRequest):  # that step raises it as well
             self._advance(comes_back=True, only_if_removed=True)
         if self.waits is None:
             self.withdraw()  # it was withdrawn meanwhile, and withdraw() did not see this new row
@@ -223,7 +223,8 @@ class DatabaseAcquisition:
         oldest, deferred = now_us - store.passing_us, self._request.deferred
         joins = mine.joins(entered.number, now_us)
         joins = self._back(transaction, mine, joins, conflicting, oldest) or joins
-        decision = queueing.decide(mine.undecided(joins, now_us, deferred), conflicting, group, oldest)
+        asking = mine.undecided(joins, now_us, deferred, entered.stored)
+        decision = queueing.decide(asking, conflicting, group, oldest)
         if decision.ruling is Ruling.CLEAR:
             return Outcome(mine, now_us, remove=[int(other.key) for other in decision.remove])
         for other in decision.away:
@@ -239,7 +240,7 @@ class DatabaseAcquisition:
         if decision.ruling in (Ruling.PARK, Ruling.WAIT) and not waits:
             record = mine._replace(state=State.FREE)
         else:
-            record = mine.decided(decision, entered.number, now_us, deferred)
+            record = mine.decided(decision, entered.number, now_us, deferred, asking.weight)
             # If one of them has just ended, it waits for nothing, and tries again at once.
             marked = store.wait_for(transaction, waited_for) if waited_for else None
         written = self._write(transaction, record, entered)

@@ -8,31 +8,33 @@ from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, NoReturn, Self
 from weakref import WeakSet
 
-from sqlalchemy import BigInteger, and_, bindparam, case, delete, insert, or_, select, update
+from sqlalchemy import BigInteger, and_, bindparam, case, delete, or_, select, update
 
-from airflow_hivelock.locks import formats, rules, validate
+from airflow_hivelock.locks import rules, validate
 from airflow_hivelock.locks.backend import Backend, Capabilities
-from airflow_hivelock.locks.backends.database import migrations, parts
+from airflow_hivelock.locks.backends.database import audit, migrations, parts
 from airflow_hivelock.locks.backends.database.acquisition import DatabaseAcquisition
+from airflow_hivelock.locks.backends.database.groups import GroupRows
 from airflow_hivelock.locks.backends.database.location import open_store
 from airflow_hivelock.locks.backends.database.notifier import Notifier
-from airflow_hivelock.locks.backends.database.record import BY_OTHERS, MOST_US, Record, State, decode, instant, later
+from airflow_hivelock.locks.backends.database.record import BY_OTHERS, Record, State
 from airflow_hivelock.locks.backends.database.request import RequestedLocks, excluded_keys
 from airflow_hivelock.locks.backends.database.store import of, place_of
+from airflow_hivelock.locks.backends.database.values import instant, later
 from airflow_hivelock.locks.backends.database.waiters import listed
-from airflow_hivelock.locks.errors import ExceedsMaxLeaseTime, LockLost, StoreCorrupted, UpgradeNeeded
-from airflow_hivelock.locks.model import ForcedRelease, Lock, LockMode, LockObject, owner_key
+from airflow_hivelock.locks.errors import ExceedsMaxLeaseTime, LockLost, StoreCorrupted
+from airflow_hivelock.locks.model import Lock, LockMode, LockObject, owner_key
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from datetime import datetime
 
-    from sqlalchemy import ColumnElement, Row, Update
+    from sqlalchemy import ColumnElement, Update
 
     from airflow_hivelock.locks.backends.database.entered import Entered
     from airflow_hivelock.locks.backends.database.store import Store
     from airflow_hivelock.locks.backends.database.transaction import StoreTransaction
-    from airflow_hivelock.locks.model import Holder, Lease, LockRequest, Tenure, Waiter, Work
+    from airflow_hivelock.locks.model import ForcedRelease, Holder, Lease, LockRequest, Tenure, Waiter, Work
 
 log = logging.getLogger(__name__)
 
@@ -47,7 +49,7 @@ KEPT_S = 86_400.0
 the way."""
 
 
-class DatabaseBackend(Backend):
+class DatabaseBackend(GroupRows, Backend):
     """See :class:`~airflow_hivelock.locks.backend.Backend`.
 
     :param max_lease_s: how long a lease may last in all, renewals included; None: as long as it is renewed.
@@ -140,7 +142,7 @@ class DatabaseBackend(Backend):
 
     def requests(self) -> tuple[list[Lease], list[Waiter]]:
         records = self._listed(or_(self.store.queued, self.store.away, self.store.standing))
-        return [record.lease for record in records if record.state is State.GRANTED], listed(records, None)
+        return [record.lease for record in records if record.state is State.GRANTED], self._waiters(records, None)
 
     def force_release(self, lease_id: str, *, reason: str, user: str, seen: Lease | None = None) -> bool:
         store = self.store
@@ -153,7 +155,7 @@ class DatabaseBackend(Backend):
                 return False
             if not store.end(transaction, State.ENDED, "standing", of_place=record.place).count:
                 return False
-            _write_audit(store, transaction, record, reason, user)
+            audit.write(store, transaction, record, reason, user)
             return True
 
         return store.transact(release)
@@ -168,7 +170,7 @@ class DatabaseBackend(Backend):
             if not found or not store.end(transaction, State.ENDED, "queued", of_place=found[0].place).count:
                 return False
             store.dialect.call(transaction, found[0].process)
-            _write_audit(store, transaction, found[0], reason, user)
+            audit.write(store, transaction, found[0], reason, user)
             return True
 
         return store.transact(withdraw)
@@ -183,15 +185,13 @@ class DatabaseBackend(Backend):
             return record.lease_id == lease_id and record.state is State.GRANTED and seen in record.lease.works
 
         def write_audit(transaction: StoreTransaction, record: Record) -> None:
-            _write_audit(store, transaction, record, reason, user)
+            audit.write(store, transaction, record, reason, user)
 
         key, change = found[0].owner_key, lambda _, record: record.recording(seen.name, application)
         return _change(store, key, stands, change, write_audit, forced=True) is not None
 
     def audit(self) -> list[ForcedRelease]:
-        table = self.store.tables.audit
-        rows = self.store.read(lambda connection: connection.execute(select(table).order_by(table.c.number)).all())
-        return [entry for row in rows if (entry := _audited(row))]
+        return audit.read(self.store)
 
     def forget_deferred(self, owner: str, attempt: int) -> bool:
         store, locks = self.store, RequestedLocks(self.store.tables.name, owner_key(owner), ())
@@ -209,7 +209,7 @@ class DatabaseBackend(Backend):
         return rules.holders(((record.lease, record.query) for record in held), target)
 
     def waiters(self, target: LockObject | None = None) -> list[Waiter]:
-        return listed(self._listed(or_(self.store.queued, self.store.away, self.store.standing)), target)
+        return self._waiters(self._listed(or_(self.store.queued, self.store.away, self.store.standing)), target)
 
     def history(self, target: LockObject | None = None, *, most: int | None = None) -> list[Tenure]:
         records = self._listed(self.store.tables.in_state(State.GRANTED, State.ENDED), most=most)
@@ -276,6 +276,10 @@ class DatabaseBackend(Backend):
         self._notifier.close()
         self.store.close()
 
+    def _waiters(self, records: Sequence[Record], target: LockObject | None) -> list[Waiter]:
+        grouped = any(record.state is State.PARKED for record in records)
+        return listed(records, target, self.store.groups() if grouped else {})
+
     def _put_work(self, lease: Lease, change: Callable[[Entered, Record], Record]) -> Lease:
         changed = _change(self.store, owner_key(lease.owner), lambda record: record.is_of(lease), change)
         return changed or _lost(self.store, lease)
@@ -330,13 +334,6 @@ def _find(store: Store, where: ColumnElement[bool]) -> Lease | None:
     return found[0].lease if found else None
 
 
-def _write_audit(store: Store, transaction: StoreTransaction, record: Record, reason: str, user: str) -> None:
-    entry = {"lease_id": record.lease_id, "owner": record.owner, "locks": record.locks, "reason": reason}
-    at_us = store.clock_us
-    more = formats.WRITES.text()
-    transaction.ask(insert(store.tables.audit).values(**entry, user_name=user, at_us=at_us, more=more))
-
-
 def _lost(store: Store, lease: Lease) -> NoReturn:
     """Find out how the lease was lost.
 
@@ -368,20 +365,6 @@ def _readable(row: Mapping[Any, Any]) -> Record | None:
         validate.complain(log, str(error), 0)
         return None
     return record
-
-
-def _audited(row: Row[Any]) -> ForcedRelease | None:
-    try:
-        formats.take_text(row.more, f"entry {row.number} of the audit trail")
-        validate.texts(dict(row._mapping), ("lease_id", "owner", "locks", "user_name", "reason"))
-        at = instant(validate.number(row.at_us, "at_us", MOST_US))
-        return ForcedRelease(row.lease_id, row.owner, decode(row.locks, row.owner), row.user_name, row.reason, at)
-    except UpgradeNeeded as error:
-        validate.complain(log, str(error), 0)
-        return None
-    except (TypeError, ValueError, StoreCorrupted) as error:
-        validate.complain(log, f"entry {row.number} of the audit trail was not written by a force release: {error}", 0)
-        return None
 
 
 _backends: WeakSet[DatabaseBackend] = WeakSet()

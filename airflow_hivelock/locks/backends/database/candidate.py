@@ -5,9 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 from airflow_hivelock.locks import formats, invitations, validate
-from airflow_hivelock.locks.backends.database.record import MOST_US, State, instant
+from airflow_hivelock.locks.backends.database.record import State
+from airflow_hivelock.locks.backends.database.values import MOST_US, instant
 from airflow_hivelock.locks.errors import StoreCorrupted
 from airflow_hivelock.locks.model import Blocker
+from airflow_hivelock.locks.model.group import MAX_WEIGHT
 from airflow_hivelock.locks.queueing import Other, Position, QueuePlace
 
 if TYPE_CHECKING:
@@ -27,6 +29,7 @@ class Candidate(NamedTuple):
     :param until_us: when its invitation ends; None: it is not invited.
     :param lock: its conflicting lock; if it blocks by its group, the last of its locks.
     :param group: the group if this is the queue for its leases; "": the queue for locks.
+    :param weight: how many permits it has, if it has any.
     """
 
     place: int
@@ -38,6 +41,7 @@ class Candidate(NamedTuple):
     until_us: int | None
     lock: Lock
     group: str
+    weight: int = 1
 
     @classmethod
     def of(cls, row: Mapping[str, Any], lock: Lock, group: str = "") -> Self:
@@ -56,13 +60,16 @@ class Candidate(NamedTuple):
             held, invited = (row["state"] == state.value for state in (State.GRANTED, State.INVITED))
             end_us = validate.number(row["end_us"], "end_us", MOST_US) if held else None
             until_us = validate.number(row["until_us"], "until_us", MOST_US) if invited else None
+            weight = validate.number(row["weight"] or 1, "weight", MAX_WEIGHT)
         except (TypeError, ValueError) as error:
             raise StoreCorrupted(
                 f"{dict(row)!r:.200} is not a request of airflow-hivelock ({error}). Another program wrote it"
             ) from error
         position = Position(row[turn], -row["priority"], row["place"])
         place = QueuePlace(position, row[since])
-        return cls(row["place"], row["state"], row["owner"], place, row["seen_us"], end_us, until_us, lock, group)
+        return cls(
+            row["place"], row["state"], row["owner"], place, row["seen_us"], end_us, until_us, lock, group, weight
+        )
 
     def other(self, now_us: int, *, frees: bool) -> Other:
         """Return this request as the decision sees it.
@@ -72,9 +79,9 @@ class Candidate(NamedTuple):
         end_us, until_us = self.end_us, self.until_us
         if until_us is not None:
             over = invitations.is_over(until_us, now_us)
-            return Other(self.place, self.queue_place, holds=self.holds, invited=True, over=over)
+            return Other(self.place, self.queue_place, self.holds, invited=True, over=over, weight=self.weight)
         gone = self.seen_us < now_us - DEAD_US if end_us is None else frees and end_us <= now_us
-        return Other(self.place, self.queue_place, holds=self.holds, gone=gone)
+        return Other(self.place, self.queue_place, self.holds, gone, weight=self.weight)
 
     @property
     def holds(self) -> bool:

@@ -167,6 +167,9 @@ class DatabaseDialect(ABC):
     def tell(self, transaction: StoreTransaction, place: int) -> None:  # noqa: B027
         """Notify the waiters of the request at *place*, and the processes that watch it, when this is committed."""
 
+    def tell_group(self, transaction: StoreTransaction, group_key: int) -> None:  # noqa: B027
+        """Notify the requests that wait for a lease of the group, when this is committed. By default nothing: they poll."""
+
     @abstractmethod
     def listener(self, engine: Engine, client: str) -> Listener:
         """Start to listen or poll for changes that concern the acquisitions of *client*."""

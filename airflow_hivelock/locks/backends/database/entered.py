@@ -9,6 +9,7 @@ if TYPE_CHECKING:
 
     from airflow_hivelock.locks.backends.database.candidate import Candidate
     from airflow_hivelock.locks.backends.database.record import Record
+    from airflow_hivelock.locks.model import Group
 
 
 class Living(NamedTuple):
@@ -32,6 +33,7 @@ class Entered(NamedTuple):
     :param record: the owner's.
     :param conflicting: the requests that wait for or hold what the owner's locks exclude.
     :param group: the requests of the group that wait for or have a lease.
+    :param stored: the settings of the group.
     """
 
     now_us: int
@@ -39,3 +41,4 @@ class Entered(NamedTuple):
     record: Record | None
     conflicting: Sequence[Candidate] = ()
     group: Sequence[Candidate] = ()
+    stored: Group | None = None

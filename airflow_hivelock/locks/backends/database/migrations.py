@@ -33,7 +33,13 @@ def _stamps(connection: Connection, tables: StoreTables) -> None:
         _add(connection, tables, table.name, table.c.more)
 
 
-STEPS: Mapping[int, Step] = {4: _stamps}
+def _groups(connection: Connection, tables: StoreTables) -> None:
+    """Groups have settings, and requests have weights. An earlier version would not count by them."""
+    tables.group.create(connection, checkfirst=True)
+    _add(connection, tables, tables.request.name, tables.request.c.weight)
+
+
+STEPS: Mapping[int, Step] = {4: _stamps, 5: _groups}
 """The steps, by the version of the tables that each leads to."""
 
 

@@ -61,6 +61,7 @@ if TYPE_CHECKING:
         Delete,
         Engine,
         Executable,
+        Select,
         TextClause,
         Update,
     )
@@ -200,11 +201,22 @@ class PostgreSQL(DatabaseDialect):
     def tell(self, transaction: StoreTransaction, place: int) -> None:
         transaction.ask(self._tell, of_place=place)
 
+    def tell_group(self, transaction: StoreTransaction, group_key: int) -> None:
+        request = self.tables.request.c
+        parked = request.group_key == group_key, self.tables.in_state("parked")
+        transaction.ask(self._notify_each.where(*parked))
+
+    @cached_property
+    def _notify_each(self) -> Select[Any]:
+        """Notifies the processes of requests."""
+        request = self.tables.request.c
+        channel = f"{self._channel} " + func.substr(request.process, 1, CLIENT_LENGTH)
+        return select(func.pg_notify(channel, request.process))
+
     @cached_property
     def _tell(self) -> CompoundSelect[Any]:
         request = self.tables.request.c
-        channel = f"{self._channel} " + func.substr(request.process, 1, CLIENT_LENGTH)
-        waiters = select(func.pg_notify(channel, request.process)).where(self.tables.waits_for_it)
+        waiters = self._notify_each.where(self.tables.waits_for_it)
         notify = func.pg_notify(self._channel, cast(request.place, Text))
         watchers = select(notify).where(request.place == bindparam("of_place"), request.watched > 0)
         return union_all(waiters, watchers)

@@ -19,12 +19,19 @@ Each state leads back to FREE when the request is withdrawn or made again. INVIT
 from __future__ import annotations
 
 import enum
-import json
-from datetime import UTC, datetime, timedelta
-from functools import lru_cache
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, get_type_hints
+from typing import TYPE_CHECKING, Any, NamedTuple, get_type_hints
 
-from airflow_hivelock.locks import formats, rules, validate
+from airflow_hivelock.locks import formats, permits, rules, validate
+from airflow_hivelock.locks.backends.database.values import (
+    MOST_US,
+    decode,
+    decode_objects,
+    decode_works,
+    encode,
+    encode_works,
+    instant,
+    later,
+)
 from airflow_hivelock.locks.errors import LeaseMismatch, StoreCorrupted
 from airflow_hivelock.locks.model import (
     MAX_LEASE_S,
@@ -35,22 +42,18 @@ from airflow_hivelock.locks.model import (
     Tenure,
     Work,
     in_order,
-    locks_from_json,
-    locks_to_json,
     put_work,
     token_of,
 )
+from airflow_hivelock.locks.model.group import MAX_WEIGHT
 from airflow_hivelock.locks.queueing import Call, Earlier, Position, QueuePlace, Ruling, Undecided
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Mapping
+    from datetime import datetime
 
-    from airflow_hivelock.locks.model import DeferredGrant
+    from airflow_hivelock.locks.model import DeferredGrant, Group
     from airflow_hivelock.locks.queueing import Decision
-
-Read = TypeVar("Read")
-
-EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 BY_WAITERS, BY_OTHERS = 1, 2
 """The watchers of a request: its waiters; also other processes, which verify its lease or watch an object. 0: none."""
@@ -94,13 +97,15 @@ class Record(NamedTuple):
         none.
     :param until_us: when its invitation ends.
     :param lease_group: the group that counts its lease; "": none.
-    :param most_leases: how many leases of that group may be held.
+    :param most_leases: how many leases of that group may be held, unless the store has a limit of the group.
     :param group_key: the group's key while the request counts there.
     :param group_turn: and *group_turn_us*, as *turn*, in the queue for a permit of its group; kept from the first time
         that it joins that queue. 0: it has not joined it yet.
     :param seen_us: the last sign of life of a waiter.
     :param end_us: when the lease ends unless it is renewed.
     :param ended_us: when it was released or removed.
+    :param weight: how many permits it takes; 0: the group's default. A request that has permits has this number. None:
+        an earlier version made it.
     :param more: the stamp of the version that made the request, with the fields that have no column, as
         :meth:`.Stamp.text` writes them. Later writes keep it.
     """
@@ -140,6 +145,7 @@ class Record(NamedTuple):
     given: str = ""
     whole: str = ""
     more: str | None = None
+    weight: int | None = None
 
     @classmethod
     def of(cls, row: Mapping[Any, Any]) -> Record:
@@ -155,6 +161,7 @@ class Record(NamedTuple):
             validate.numbers(values, _NUMBERS)
             validate.numbers(values, [name for name in _TIMES if values[name] is not None], MOST_US)
             validate.number(abs(values["priority"]), "priority")
+            validate.number(values["weight"] or 0, "weight", MAX_WEIGHT)
             validate.seconds(values["lease_s"], "lease_s", MAX_LEASE_S)
             return cls(**values | {"state": State(values["state"])})
         except (KeyError, ValueError, TypeError) as error:
@@ -206,16 +213,33 @@ class Record(NamedTuple):
         """The place that it had when its invitation ended, unless it waits for its locks again."""
         return self._place(self.old_turn, self.old_turn_us) if self.old_turn and not self.turn else None
 
-    def undecided(self, now: QueuePlace, now_us: int, deferred: DeferredGrant | None) -> Undecided:
+    def undecided(
+        self, now: QueuePlace, now_us: int, deferred: DeferredGrant | None, stored: Group | None
+    ) -> Undecided:
         """Return this request for a decision.
 
         :param now: its place if it joins the queue for its locks.
+        :param stored: the settings of its group in the store.
+        :raises InvalidRequest: it weighs more than its group may hold.
         """
         parked = self._place(self.group_turn, self.group_turn_us) if self.group_turn else None
         waits = self._place(self.turn, self.turn_us) if self.turn else None
         # In no queue yet, it arrives now, no matter when its owner first asked.
-        arrival, most = self._place(self.place, now_us), self.most_leases if self.group_key is not None else 0
-        return Undecided(arrival, now, waits, parked, most, deferred, self.invited)
+        arrival, (most, weight) = self._place(self.place, now_us), self.terms(stored)
+        if most and not self.invited:
+            permits.check(self.owner, self.lease_group, weight, most)
+        return Undecided(arrival, now, waits, parked, most, deferred, self.invited, weight)
+
+    def terms(self, stored: Group | None) -> tuple[int, int]:
+        """How many leases its group may hold, and how many permits it takes or has; 0: it is in no group.
+
+        :param stored: the settings of its group in the store.
+        """
+        if self.group_key is None:
+            return 0, 0
+        own = self.weight or 0
+        has = own or 1 if self.holds or self.invited else permits.weight(own, stored)
+        return permits.limit(self.most_leases, stored), has
 
     def _place(self, turn: int, since_us: int) -> QueuePlace:
         return QueuePlace(Position(turn, -self.priority, self.place), since_us)
@@ -232,7 +256,7 @@ class Record(NamedTuple):
     @property
     def worked(self) -> tuple[Work, ...]:
         """The work under its lease. Raises StoreCorrupted if another program wrote it."""
-        return _read(_decoded_works, self.works, f"what runs under the lease of {self.owner}")
+        return decode_works(self.works, self.owner)
 
     @property
     def lease(self) -> Lease:
@@ -263,7 +287,7 @@ class Record(NamedTuple):
     @property
     def by_themselves(self) -> frozenset[LockObject]:
         """The objects that are SHARED for their own sake. Raises StoreCorrupted if another program wrote them."""
-        return _read(_objects, self.whole, f"what {self.owner} reads for its own sake")
+        return decode_objects(self.whole, self.owner)
 
     def without(self, left: tuple[Lock, ...]) -> Record:
         """This record after a partial release of all locks except *left*."""
@@ -297,8 +321,13 @@ class Record(NamedTuple):
                 return False
             raise
 
-    def decided(self, decision: Decision, number: int, now_us: int, deferred: DeferredGrant | None) -> Record:
-        """This record as the *decision* leaves it, with the next *number*."""
+    def decided(
+        self, decision: Decision, number: int, now_us: int, deferred: DeferredGrant | None, weight: int
+    ) -> Record:
+        """This record as the *decision* leaves it, with the next *number*.
+
+        :param weight: how many permits it takes.
+        """
         waits, parked = decision.among_locks, decision.in_group
         ahead = int(decision.watch[0].key) if decision.watch else None
         placed = self._replace(
@@ -311,11 +340,12 @@ class Record(NamedTuple):
         )
         match decision.ruling:
             case Ruling.GRANT:
-                placed = placed._replace(granted_us=now_us, end_us=later(now_us, self.lease_s))
+                placed = placed._replace(granted_us=now_us, end_us=later(now_us, self.lease_s), weight=weight)
                 return placed._replace(state=State.GRANTED, token=number)
             case Ruling.INVITE:
                 assert deferred is not None
-                return placed._replace(state=State.INVITED, until_us=later(now_us, deferred.invitation_s), old_turn=0)
+                until_us = later(now_us, deferred.invitation_s)
+                return placed._replace(state=State.INVITED, until_us=until_us, old_turn=0, weight=weight)
             case Ruling.GO_AWAY:
                 return placed._replace(state=State.AWAY, turn=0, group_turn=0, group_key=None)
             case Ruling.PARK:
@@ -326,12 +356,12 @@ class Record(NamedTuple):
 
     def starting(self, name: str, application: str, token: int) -> Record:
         """This record with new work. *token* makes the guard refuse the earlier work of that name."""
-        return self._replace(token=token, works=_works(put_work(self.worked, name, application, token)))
+        return self._replace(token=token, works=encode_works(put_work(self.worked, name, application, token)))
 
     def recording(self, name: str, application: str | None) -> Record:
         """This record with a new description of the work with that name."""
         token = token_of(self.worked, name, self.token)
-        return self._replace(works=_works(put_work(self.worked, name, application, token)))
+        return self._replace(works=encode_works(put_work(self.worked, name, application, token)))
 
     def is_of(self, lease: Lease) -> bool:
         """Whether it is exactly this grant, and the same process still acts for the owner."""
@@ -341,60 +371,9 @@ class Record(NamedTuple):
         return self.end_us is not None and self.end_us <= now_us
 
 
-MOST_US = validate.MOST_MS * 1000
 COLUMNS = get_type_hints(Record)
 """The columns of the request table, each with its type."""
 
 _TEXTS = [name for name, kind in COLUMNS.items() if kind is str]
 _TIMES = [name for name in COLUMNS if name.endswith("_us")]
 _NUMBERS = [name for name, kind in COLUMNS.items() if kind is int and name not in {*_TIMES, "priority"}]
-
-
-def encode(locks: Iterable[Lock]) -> str:
-    return compact(locks_to_json(locks))
-
-
-compact = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False).encode
-
-
-def _works(works: Iterable[Work]) -> str:
-    return json.dumps([(work.name, work.application, work.token) for work in works])
-
-
-def decode(text: str, whose: str) -> tuple[Lock, ...]:
-    """Parse locks. Raises StoreCorrupted if another program wrote them."""
-    return _read(_decoded, text, f"the locks of {whose}")
-
-
-def _read(parse: Callable[[str], Read], text: str, what: str) -> Read:
-    try:
-        return parse(text)
-    except (TypeError, ValueError, AttributeError, KeyError, RecursionError) as error:
-        raise StoreCorrupted(f"{what}, {text[:80]!r}, were not written by airflow-hivelock") from error
-
-
-def _objects(text: str) -> frozenset[LockObject]:
-    return frozenset(map(LockObject.parse, text.splitlines()))
-
-
-@lru_cache(maxsize=128)  # a process that renews leases reads the same ones repeatedly
-def _decoded(text: str) -> tuple[Lock, ...]:
-    return locks_from_json(validate.load(text))
-
-
-@lru_cache(maxsize=128)
-def _decoded_works(text: str) -> tuple[Work, ...]:
-    return tuple(Work(*work) for work in json.loads(text))
-
-
-def instant(us: int) -> datetime:
-    return EPOCH + timedelta(microseconds=us)
-
-
-def microseconds(at: datetime) -> int:
-    """The inverse of :func:`instant`."""
-    return (at - EPOCH) // timedelta(microseconds=1)
-
-
-def later(us: int, seconds: float) -> int:
-    return us + round(seconds * 1_000_000)

@@ -11,7 +11,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from airflow_hivelock.locks import queueing
-from airflow_hivelock.locks.backends.database.record import compact, encode
+from airflow_hivelock.locks.backends.database.values import compact, encode
 from airflow_hivelock.locks.model import Lock, LockMode
 
 if TYPE_CHECKING:
@@ -41,6 +41,16 @@ def excluded_keys(lock: Lock) -> dict[int, Lock]:
 def group_key(limit: LeaseLimit | None) -> int | None:
     """The key of the group's requests: above 0."""
     return None if limit is None else 1 + number("group", limit.group) % (1 << 62)
+
+
+def group_lock(tables: str, limit: LeaseLimit) -> tuple[int, dict[int, bool]]:
+    """The key of a group, and the key that keeps out all its requests.
+
+    :param tables: the name of the set of tables.
+    """
+    key = group_key(limit)
+    assert key is not None
+    return key, {number(tables, "group", str(key)): True}
 
 
 def units(locks: Iterable[Lock]) -> dict[int, bool]:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from airflow_hivelock.locks import formats, invitations
-from airflow_hivelock.locks.backends.database.record import Record, State, later, microseconds
+from airflow_hivelock.locks.backends.database.record import Record, State
+from airflow_hivelock.locks.backends.database.values import later, microseconds
 from airflow_hivelock.locks.model import owner_key
 from airflow_hivelock.locks.queueing import Call
 
@@ -61,6 +62,7 @@ def start(
         priority=request.priority,
         lease_group=request.limit.group if request.limit else "",
         most_leases=request.limit.most if request.limit else 0,
+        weight=request.limit.weight if request.limit else 0,
         group_key=group_key,
         asked_us=min(now_us, microseconds(request.asked)) if request.asked else now_us,
         seen_us=now_us,

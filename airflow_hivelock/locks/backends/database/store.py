@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from sqlalchemy import and_, bindparam, case, delete, false, func, literal, not_, or_, select, update
 
 from airflow_hivelock.locks import formats
-from airflow_hivelock.locks.backends.database import candidate
+from airflow_hivelock.locks.backends.database import candidate, group_settings
 from airflow_hivelock.locks.backends.database.candidate import Candidate
 from airflow_hivelock.locks.backends.database.entered import Entered, Living
 from airflow_hivelock.locks.backends.database.record import (
@@ -17,10 +17,9 @@ from airflow_hivelock.locks.backends.database.record import (
     HAS_LOCKS,
     Record,
     State,
-    decode,
-    later,
 )
 from airflow_hivelock.locks.backends.database.sessions import Sessions
+from airflow_hivelock.locks.backends.database.values import decode, later
 from airflow_hivelock.locks.errors import StoreCorrupted, UpgradeNeeded
 from airflow_hivelock.locks.model import owner_key
 
@@ -33,7 +32,7 @@ if TYPE_CHECKING:
     from airflow_hivelock.locks.backends.database.request import RequestedLocks
     from airflow_hivelock.locks.backends.database.tables import StoreTables
     from airflow_hivelock.locks.backends.database.transaction import Answer, StoreTransaction
-    from airflow_hivelock.locks.model import Lease
+    from airflow_hivelock.locks.model import Group, Lease
 
 PASSING_S = 3600.0
 """The default of *passing_s*, in seconds."""
@@ -123,12 +122,13 @@ class Store(Sessions):
         """
         self.dialect.enter(transaction, locks.keys)
         own = transaction.ask(self._own, of_key=locks.owner_key)
-        conflicting = in_group = None
+        conflicting = in_group = settings = None
         if decides:
             keys = self.dialect.numbers(locks.excluded)
             conflicting = transaction.ask(self._conflicting, keys=keys)
         if decides and locks.group_key is not None:
             in_group = transaction.ask(self._in_group, of_group=locks.group_key)
+            settings = transaction.ask(self.tables.settings, of_group=locks.group_key)
         (first,) = own.rows
         if decides and (first["min_reader"] or 0) > formats.FORMAT:
             self.admit(transaction)
@@ -144,6 +144,7 @@ class Store(Sessions):
             record,
             [Candidate.of(row, locks.excluded[row["object_key"]]) for row in others(conflicting)],
             [Candidate.of(row, decode(row["locks"], row["owner"])[-1], row["lease_group"]) for row in others(in_group)],
+            group_settings.parse(settings.rows) if settings else None,
         )
 
     def admit(self, transaction: StoreTransaction) -> None:
@@ -216,6 +217,11 @@ class Store(Sessions):
     def records(self, *where: ColumnElement[bool], **values: Any) -> list[Record]:
         """The requests that meet all of *where*, as records."""
         return [Record.of(row) for row in self.rows(*where, **values)]
+
+    def groups(self) -> dict[str, Group]:
+        """The settings of all groups, by name."""
+        rows = self.read(lambda connection: connection.execute(select(self.tables.group)).mappings().all())
+        return {found.name: found for row in rows if (found := group_settings.parse([row]))}
 
     def living(self, places: Iterable[int]) -> dict[int, Living]:
         """The requests at *places* that still block others."""
@@ -363,18 +369,8 @@ class Store(Sessions):
 
 
 _IN_QUEUE = (
-    "place",
-    "owner",
-    "state",
-    "priority",
-    "turn",
-    "turn_us",
-    "group_turn",
-    "group_turn_us",
-    "seen_us",
-    "end_us",
-    "until_us",
-    "more",
+    *("place", "owner", "state", "priority", "turn", "turn_us", "group_turn", "group_turn_us"),
+    *("seen_us", "end_us", "until_us", "weight", "more"),
 )
 """The columns that give a request's place in a queue."""
 

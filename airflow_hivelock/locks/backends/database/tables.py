@@ -6,7 +6,8 @@
                number that only grows
     request    a row per owner: the state of its last request, like the record in ZooKeeper
     lock       a row per object that a request waits for or holds, until it ends
-    audit      a row per force release, or per work that was declared over
+    audit      a row per force release, per work that was declared over, or per change of a group
+    lease_group  a row per group whose limit is in the store
     lease      a view: the documented Hive lease, a row per object that is held
 
 PostgreSQL draws its numbers from a sequence.
@@ -128,6 +129,17 @@ class StoreTables:
             Column("more", _TEXT),
             **in_mysql,
         )
+        self.group = Table(
+            f"{prefix}lease_group",
+            self.metadata,
+            Column("group_key", BigInteger, primary_key=True, autoincrement=False),
+            Column("name", _TEXT, nullable=False),
+            Column("leases", Integer, nullable=False),
+            Column("weight", Integer, nullable=False),
+            Column("comment", _TEXT, nullable=False),
+            Column("more", _TEXT),
+            **in_mysql,
+        )
 
     @property
     def name(self) -> str:
@@ -155,6 +167,11 @@ class StoreTables:
         group = select(-ended.c.group_key).where(ended.c.place == bindparam("of_place")).scalar_subquery()
         waits_for = or_(request.c.ahead == bindparam("of_place"), request.c.ahead == group)
         return and_(waits_for, self.in_state("waiting", "parked"))
+
+    @cached_property
+    def settings(self) -> Select[Any]:
+        """Reads the settings of the group ``of_group``."""
+        return select(self.group).where(self.group.c.group_key == bindparam("of_group"))
 
     def prepared(self, connection: Connection) -> bool:
         """Whether the tables are there, and are this version's or a later one's.

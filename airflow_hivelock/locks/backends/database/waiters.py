@@ -6,15 +6,16 @@ from collections import defaultdict
 from typing import TYPE_CHECKING
 
 from airflow_hivelock.locks import queueing, rules
-from airflow_hivelock.locks.backends.database.record import HAS_LOCKS, State, instant
+from airflow_hivelock.locks.backends.database.record import HAS_LOCKS, State
+from airflow_hivelock.locks.backends.database.values import instant
 from airflow_hivelock.locks.model import Blocker, Waiter, WaitsFor
 from airflow_hivelock.locks.queueing import Other, QueuePlace
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from airflow_hivelock.locks.backends.database.record import Record
-    from airflow_hivelock.locks.model import Lock, LockObject
+    from airflow_hivelock.locks.model import Group, Lock, LockObject
 
 WAITS_FOR = {
     State.WAITING: WaitsFor.LOCK,
@@ -24,10 +25,11 @@ WAITS_FOR = {
 }
 
 
-def listed(records: Sequence[Record], target: LockObject | None) -> list[Waiter]:
+def listed(records: Sequence[Record], target: LockObject | None, stored: Mapping[str, Group]) -> list[Waiter]:
     """The waiters for *target* or something below it, in their order.
 
     :param records: all requests that wait or hold.
+    :param stored: the settings of the groups, by name.
     """
     locks: defaultdict[LockObject, list[tuple[Record, Lock]]] = defaultdict(list)
     groups: defaultdict[str, list[Record]] = defaultdict(list)
@@ -52,7 +54,8 @@ def listed(records: Sequence[Record], target: LockObject | None) -> list[Waiter]
                 yield Blocker(other.owner, lock.object, lock.mode, not other.holds, until=other.until)
         elif record.state is State.PARKED:
             others = [_in_group(other) for other in groups[record.lease_group] if other is not record]
-            for found in queueing.in_the_way_of_permit(record.position, record.most_leases, others):
+            most, weight = record.terms(stored.get(record.lease_group))
+            for found in queueing.in_the_way_of_permit(record.position, weight, most, others):
                 other = by_place[int(found.key)]
                 lock = other.locked[-1]
                 yield Blocker(other.owner, lock.object, lock.mode, not found.holds, record.lease_group, other.until)
@@ -75,7 +78,8 @@ def _waiter(record: Record, blockers: tuple[Blocker, ...]) -> Waiter:
 
 def _in_group(record: Record) -> Other:
     """Return it as the requests for a permit of its group see it. An invited request has its permit."""
-    return Other(record.place, QueuePlace(record.position, 0), holds=record.holds or record.invited)
+    has, weight = record.holds or record.invited, record.terms(None)[1]
+    return Other(record.place, QueuePlace(record.position, 0), has, weight=weight)
 
 
 def _order(record: Record) -> tuple[int, int, int]:

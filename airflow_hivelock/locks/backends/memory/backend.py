@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from airflow_hivelock.locks import rules
+from airflow_hivelock.locks import groups, rules
 from airflow_hivelock.locks.backend import Backend, Capabilities
 from airflow_hivelock.locks.backends.memory import entry as entries
 from airflow_hivelock.locks.backends.memory.acquisition import MemoryAcquisition
@@ -13,6 +13,8 @@ from airflow_hivelock.locks.backends.memory.requests import Requests
 from airflow_hivelock.locks.errors import LockLost
 from airflow_hivelock.locks.model import (
     ForcedRelease,
+    Group,
+    GroupUse,
     Holder,
     Lease,
     LockObject,
@@ -142,6 +144,24 @@ class MemoryBackend(Backend):
                 return False
             self._put_work(lease, seen.name, application, seen.token)
             self._audit.append(ForcedRelease(lease_id, lease.owner, lease.locks, user, reason, self.now()))
+            return True
+
+    def groups(self) -> list[GroupUse]:
+        with self._requests.lock:
+            return self._requests.group_use()
+
+    def put_group(self, name: str, group: Group | None, *, reason: str, user: str) -> bool:
+        with self._requests.lock:
+            before = self._requests.groups.pop(name, None)
+            if before is None and group is None:
+                return False
+            if group is not None:
+                self._requests.groups[name] = group
+            owner, change = groups.entry(name, before, group, reason)
+            self._audit.append(ForcedRelease("", owner, (), user, change, self.now()))
+            for entry in self._requests.entries.values():
+                if entry.waiting(WaitsFor.LEASE):
+                    entry.wake()
             return True
 
     def audit(self) -> list[ForcedRelease]:

@@ -26,6 +26,7 @@ class Entry:
     :param left: its process has handed it over, and no other process has continued it yet.
     :param until: it is invited until then, and keeps its place among the locks and its permit.
     :param old: its place among the locks when its invitation ended.
+    :param weight: how many permits of its group it took; 0: it has none.
     """
 
     request: LockRequest
@@ -42,6 +43,7 @@ class Entry:
     left: bool = False
     until: datetime | None = None
     old: QueuePlace | None = None
+    weight: int = 0
 
     @property
     def asked(self) -> datetime:

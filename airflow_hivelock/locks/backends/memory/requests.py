@@ -6,15 +6,16 @@ import threading
 from itertools import count
 from typing import TYPE_CHECKING
 
-from airflow_hivelock.locks import invitations, queueing, rules
+from airflow_hivelock.locks import invitations, permits, queueing, rules
 from airflow_hivelock.locks.backends.memory.entry import Entry, microseconds
-from airflow_hivelock.locks.model import Blocker, LockObject, LockRequest, Tenure, WaitsFor
+from airflow_hivelock.locks.model import Blocker, GroupUse, LockObject, LockRequest, Member, Tenure, WaitsFor
 from airflow_hivelock.locks.queueing import Ruling, Undecided
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
     from datetime import datetime
 
+    from airflow_hivelock.locks.model import Group, LeaseLimit
     from airflow_hivelock.locks.queueing import Decision, Earlier, Other, QueuePlace
 
 
@@ -34,6 +35,7 @@ class Requests:
         self.calls: dict[str, Earlier] = {}
         self.ended: dict[str, Tenure] = {}
         self.watches: list[tuple[Sequence[LockObject], Callable[[], None]]] = []
+        self.groups: dict[str, Group] = {}
 
     def remove(self, owner: str, *, withdrawn: bool = False) -> bool:
         """Drop the owner's request, or end its lease; False if it has none.
@@ -86,13 +88,18 @@ class Requests:
             return decision
         waited_for, had_place = entry.waits_for, entry.among_locks is not None
         entry.among_locks, entry.in_group = decision.among_locks, decision.in_group
+        if not entry.holds_permit:  # the default weight may change, and then it is as heavy as it was
+            entry.weight = 0 if decision.among_locks is None else self._terms(entry.request.limit)[1]
         entry.waits_for = WaitsFor.LEASE if decision.ruling is Ruling.PARK else WaitsFor.LOCK
         if entry.waits_for is not waited_for and (had_place or waited_for is WaitsFor.LEASE):
             self.changed(entry.request)  # it no longer blocks the requests in the queue that it has left
         return decision
 
     def _decide(self, entry: Entry, asked: LockRequest) -> Decision:
-        limit, at, conflicting = entry.request.limit, self.now(), self._conflicting(entry)
+        at, conflicting = self.now(), self._conflicting(entry)
+        most, weight = self._terms(entry.request.limit)
+        if entry.request.limit and not entry.holds_permit:
+            permits.check(entry.request.owner, entry.request.limit.group, weight, most)
         oldest = microseconds(at) - round(self.passing_s * 1_000_000)
         own = entry.own_place(next(self.numbers), at)
         asking = Undecided(
@@ -100,11 +107,19 @@ class Requests:
             self._back(entry, own, conflicting, oldest) or own,
             entry.among_locks,
             entry.in_group,
-            limit.most if limit else 0,
+            most,
             asked.deferred,
             invited=entry.until is not None,
+            weight=weight,
         )
         return queueing.decide(asking, conflicting, self._group(entry), oldest)
+
+    def _terms(self, limit: LeaseLimit | None) -> tuple[int, int]:
+        """How many leases the group of a request may hold, and how many permits the request takes; 0: it has no group."""
+        if limit is None:
+            return 0, 0
+        stored = self.groups.get(limit.group)
+        return permits.limit(limit.most, stored), permits.weight(limit.weight, stored)
 
     def _back(self, entry: Entry, own: QueuePlace, conflicting: Iterable[Other], oldest: int) -> QueuePlace | None:
         """The place of a request that comes back after its invitation; None: it is a new arrival."""
@@ -127,12 +142,30 @@ class Requests:
 
     def ahead(self, entry: Entry) -> list[Other]:
         """Its blockers in the queue that it is in."""
-        limit = entry.request.limit
+        most, weight = self._terms(entry.request.limit)
         if entry.waits_for is WaitsFor.LOCK or entry.until:
             return queueing.in_the_way(entry.place.position, self._conflicting(entry))
-        if entry.waits_for is WaitsFor.LEASE and limit:
-            return queueing.in_the_way_of_permit(entry.place.position, limit.most, self._group(entry))
+        if entry.waits_for is WaitsFor.LEASE and most:
+            return queueing.in_the_way_of_permit(entry.place.position, weight, most, self._group(entry))
         return []
+
+    def group_use(self) -> list[GroupUse]:
+        """The groups that have settings or requests, by name."""
+        members = [(one.request.limit.group, one) for one in self.entries.values() if one.request.limit]
+        found = []
+        for name in sorted({*self.groups, *(group for group, one in members if self._counts(one))}):
+            mine = sorted((one for group, one in members if group == name), key=lambda one: one.place)
+            holding = tuple(self._member(one) for one in mine if one.holds_permit)
+            waiting = tuple(self._member(one) for one in mine if one.waiting(WaitsFor.LEASE))
+            found.append(GroupUse(name, self.groups.get(name), holding, waiting))
+        return found
+
+    def _member(self, entry: Entry) -> Member:
+        return Member(entry.request.owner, entry.weight or self._terms(entry.request.limit)[1])
+
+    def _counts(self, entry: Entry) -> bool:
+        """Whether it waits for or has permits of its group."""
+        return entry.holds_permit or entry.waiting(WaitsFor.LEASE)
 
     def blockers(self, entry: Entry, ahead: Iterable[Other], *, in_group: bool) -> tuple[Blocker, ...]:
         """The requests *ahead* as blockers: each with a conflicting lock, or with the group."""
@@ -159,15 +192,13 @@ class Requests:
     def _group(self, entry: Entry) -> list[Other]:
         """The other requests that wait for or have a lease of its group."""
         name, at = entry.request.limit.group if entry.request.limit else None, self.now()
-        others = [
-            (other, other.request.limit)
+        return [
+            other.other(at, in_group=True)._replace(weight=self._member(other).weight)
             for other in self.entries.values()
             if other.request.owner != entry.request.owner
-        ]
-        return [
-            other.other(at, in_group=True)
-            for other, limit in others
-            if limit and limit.group == name and (other.holds_permit or other.waits_for is WaitsFor.LEASE)
+            and other.request.limit
+            and other.request.limit.group == name
+            and self._counts(other)
         ]
 
 

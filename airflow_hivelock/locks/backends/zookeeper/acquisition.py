@@ -193,6 +193,8 @@ class ZooKeeperAcquisition:
         if turn.position is not None:  # another waiter has removed it as dead
             self._bring_back_earlier_waiters(turn.position)
         group = permits.look(store, mine.share) if mine.share else None
+        if group:
+            group.check(mine)
         if group and group.free(mine, None) is None:
             if self._request.has_slot:
                 return permits.wait_for_holders(store, group) or Blocked((self._quicker(),), turn.waited_s)

@@ -23,6 +23,7 @@ from airflow_hivelock.locks.backends.zookeeper.client import (
     Exists,
     Refused,
 )
+from airflow_hivelock.locks.backends.zookeeper.groups import GroupNodes
 from airflow_hivelock.locks.backends.zookeeper.layout import LOCK_PREFIXES, MAX_QUERY_LENGTH, Layout, fitting
 from airflow_hivelock.locks.backends.zookeeper.listings import Listed, sweep_groups
 from airflow_hivelock.locks.backends.zookeeper.record import State
@@ -60,7 +61,7 @@ WAITER_KEPT_S = 86_400.0
 seconds."""
 
 
-class ZooKeeperBackend(Listed):
+class ZooKeeperBackend(GroupNodes, Listed):
     """See :class:`~airflow_hivelock.locks.backend.Backend`.
 
     :param client: a session of its own; :meth:`close` ends it.

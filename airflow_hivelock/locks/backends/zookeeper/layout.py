@@ -8,9 +8,10 @@
     /airflow_hivelock/away/<owner key>             the owner's request is AWAY: it waits for a worker slot, without a position
     /airflow_hivelock/queue/<db.table>             the table's queue
     /airflow_hivelock/queue/<db.table>/<owner key>-<ticket epoch>-<entry>-<scope>  a ticket in it
+    /airflow_hivelock/groups/<group's key>/limit               the group's settings: its limit, default weight, comment
     /airflow_hivelock/groups/<group's key>/permits/<number>    a permit of the group is taken
     /airflow_hivelock/groups/<group's key>/queue/<owner key>-<ticket epoch>-<version>-<place>-<priority>    a place in its queue
-    /airflow_hivelock/audit/<sequence>             force releases
+    /airflow_hivelock/audit/<sequence>             force releases, and changes of groups
     /airflow_hivelock/format                       the store's stamp; every grant checks this node's version
 
 Below Hive's namespace only lock nodes and object nodes may exist: anything else breaks Hive's SHOW LOCKS. This package
@@ -31,6 +32,7 @@ from functools import cache, lru_cache
 from airflow_hivelock.locks import rules
 from airflow_hivelock.locks.errors import InvalidRequest, RequestTooLarge
 from airflow_hivelock.locks.model import Lock, LockMode, LockObject, LockRequest, owner_key
+from airflow_hivelock.locks.model.group import MAX_WEIGHT
 
 log = logging.getLogger(__name__)
 
@@ -38,6 +40,7 @@ MAX_PACKET_BYTES = 1_000_000
 """Just under ZooKeeper's default ``jute.maxbuffer``; a larger packet would cost the whole connection."""
 
 _OP_BYTES = 23  # an operation's header and lengths
+_PERMIT_BYTES = 80  # the group's key, the permit's number, and the id of its lease
 _LOCK_NODE = re.compile(r"LOCK-(SHARED|SEMI_SHARED|EXCLUSIVE)-([0-9]{1,18})")
 _NAMESPACE = re.compile(r"(/[A-Za-z0-9_.-]+)+")
 _OUR_DIGITS = 11
@@ -205,6 +208,9 @@ class Layout:
         """The node of the groups. It is made with the first request that has a limit."""
         return f"{self.root}/groups"
 
+    def limit(self, key: str) -> str:
+        return f"{self.root}/groups/{key}/limit"
+
     def permits(self, key: str) -> str:
         return f"{self.root}/groups/{key}/permits"
 
@@ -258,6 +264,8 @@ def fitting(request: LockRequest, layout: Layout, acl_bytes: int) -> LockRequest
 
     said_bytes = len(json.dumps([request.owner, request.query, request.named]).encode())  # the texts in the record
     left_bytes = MAX_PACKET_BYTES - said_bytes - sum(map(size_bytes, request.locks))
+    if request.limit:  # the store may have any default weight
+        left_bytes -= MAX_WEIGHT * (_OP_BYTES + acl_bytes + len(layout.permits("")) + _PERMIT_BYTES)
     locks = request.locks
     while left_bytes < 0 and (partitions := [lock.object for lock in locks if lock.object.partition]):
         tables = Counter(LockObject(target.database, target.table) for target in partitions)

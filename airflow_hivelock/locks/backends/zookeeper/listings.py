@@ -109,7 +109,7 @@ class Line:
         return tuple(nearest[:MOST_NAMED]), sum(blocker.waiting for blocker in nearest)
 
 
-class _Group(NamedTuple):
+class GroupListing(NamedTuple):
     """A group for listings, with the records of its requests.
 
     :param holders: see :func:`.permits.holders`.
@@ -212,7 +212,7 @@ def _waiters(
     store: ZooKeeperStore,
     tickets: Sequence[Ticket],
     records: Mapping[str, Record],
-    parked: Iterable[_Group],
+    parked: Iterable[GroupListing],
     target: LockObject | None,
 ) -> list[Waiter]:
     in_all_ways = {key for key, record in records.items() if record.has_nodes}
@@ -241,13 +241,13 @@ def _waiters(
     return queue + _parked(parked, records, target) + _away(records.values(), target)
 
 
-def _groups(store: ZooKeeperStore) -> list[_Group]:
+def _groups(store: ZooKeeperStore) -> list[GroupListing]:
     """All groups, for listings: an unreadable record is logged, and treated as missing."""
-    found = (_group(store, key, listing=True) for key in sorted(store.names(store.layout.groups)))
+    found = (read_group(store, key, listing=True) for key in sorted(store.names(store.layout.groups)))
     return [group for group in found if group is not None]
 
 
-def _group(store: ZooKeeperStore, key: str, *, listing: bool) -> _Group | None:
+def read_group(store: ZooKeeperStore, key: str, *, listing: bool) -> GroupListing | None:
     """Read a group. Raises StoreCorrupted if a record cannot be read, and this is no *listing*."""
     if (seen := permits.look_at(store, key)) is None:
         return None
@@ -257,7 +257,7 @@ def _group(store: ZooKeeperStore, key: str, *, listing: bool) -> _Group | None:
         (place, record if record is not None and place.has(record) else None)
         for place, record in zip(seen.parked, records, strict=True)
     ]
-    return _Group(seen, holding, waiters)
+    return GroupListing(seen, holding, waiters)
 
 
 def _as_held(ticket: Ticket, record: Record | None) -> Ticket:
@@ -268,11 +268,12 @@ def _as_held(ticket: Ticket, record: Record | None) -> Ticket:
     return replace(ticket, locks=tuple(lock for lock in ticket.locks if lock in held))
 
 
-def _parked(every: Iterable[_Group], records: Mapping[str, Record], target: LockObject | None) -> list[Waiter]:
+def _parked(every: Iterable[GroupListing], records: Mapping[str, Record], target: LockObject | None) -> list[Waiter]:
     """The requests that wait for a permit of their groups."""
     found = []
     for group in every:
-        holders = [permits.blocker(record, record.queued) for _, record in sorted(group.holders.items()) if record]
+        held = {record.key: record for _, record in sorted(group.holders.items()) if record}
+        holders = [permits.blocker(record, record.queued) for record in held.values()]
         ahead: list[Blocker] = []
         for place, record in group.waiters:
             if record is None:
@@ -341,7 +342,7 @@ def sweep_groups(store: ZooKeeperStore) -> int:
     swept = 0
     for key in sorted(store.names(store.layout.groups)):
         try:
-            group = _group(store, key, listing=False)
+            group = read_group(store, key, listing=False)
         except StoreCorrupted as error:
             log.warning("The permits of a group cannot be cleaned up: %s", error)
             continue

@@ -1,8 +1,8 @@
-"""Groups of leases: a request takes a permit of its group, or waits for one in the group's queue.
+"""Groups of leases: a request takes its permits of its group, or waits for them in the group's queue.
 
-The transaction that creates a permit also compares and raises the version of the node above the permits. So if two
-requests have seen the same permits, one of them is refused. Exclusion does not depend on a group's queue, so a late
-claim there can only cost a turn.
+The transaction that creates permits also compares and raises the version of the node above the permits. So if two
+requests have seen the same permits, one of them is refused. A change of the group's limit raises that version, too.
+Exclusion does not depend on a group's queue, so a late claim there can only cost a turn.
 """
 
 from __future__ import annotations
@@ -11,9 +11,10 @@ import re
 from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
+from airflow_hivelock.locks import permits as rules
 from airflow_hivelock.locks import queueing
 from airflow_hivelock.locks.backend import Blocked
-from airflow_hivelock.locks.backends.zookeeper import nodes, waiting
+from airflow_hivelock.locks.backends.zookeeper import group_settings, nodes, waiting
 from airflow_hivelock.locks.backends.zookeeper.client import (
     Check,
     Commit,
@@ -26,7 +27,7 @@ from airflow_hivelock.locks.backends.zookeeper.client import (
     SetData,
 )
 from airflow_hivelock.locks.backends.zookeeper.queue import Claim
-from airflow_hivelock.locks.backends.zookeeper.record import PERMIT, Record, Share, State
+from airflow_hivelock.locks.backends.zookeeper.record import PERMIT, Record, State
 from airflow_hivelock.locks.errors import StoreUnavailable
 from airflow_hivelock.locks.model import Blocker, LockMode, owner_key
 from airflow_hivelock.locks.queueing import Position, QueuePlace
@@ -34,8 +35,10 @@ from airflow_hivelock.locks.queueing import Position, QueuePlace
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
+    from airflow_hivelock.locks.backends.zookeeper.share import Share
     from airflow_hivelock.locks.backends.zookeeper.store import ZooKeeperStore
     from airflow_hivelock.locks.backends.zookeeper.waiting import Lookout
+    from airflow_hivelock.locks.model import Group
 
 MOST_SAID = 3
 """How many holders of permits a waiter lists."""
@@ -85,37 +88,52 @@ class Parked(NamedTuple):
 
 
 class GroupLook(NamedTuple):
-    """A snapshot of a group: its permits (*numbers*), and the places of the requests that wait for one, in order.
+    """A snapshot of a group: its permits (*numbers*), and the places of the requests that wait for some, in order.
 
     :param version: of the node above the permits, read before they were.
+    :param stored: the settings of the group.
     """
 
     key: str
     version: int
     numbers: frozenset[int]
     parked: tuple[Parked, ...]
+    stored: Group | None = None
 
     def ahead(self, mine: Parked) -> list[Parked]:
         """The places before *mine*, in order."""
         waiting = {other: other.position for other in self.parked if other.key != mine.key}
         return queueing.earlier(mine.position, waiting)
 
-    def free(self, mine: Record, place: Parked | None) -> int | None:
-        """The number of the permit that *mine* may take; None: none is free, or a request waits before *place*.
+    def terms(self, record: Record) -> tuple[int, int]:
+        """How many permits *record*'s request takes, and how many leases its group may hold."""
+        assert record.share is not None
+        return rules.weight(record.weight, self.stored), rules.limit(record.share.most, self.stored)
+
+    def check(self, mine: Record) -> None:
+        """Refuse a request that can never have its permits.
+
+        :raises InvalidRequest: it weighs more than its group may hold.
+        """
+        assert mine.share is not None
+        rules.check(mine.owner, mine.share.group, *self.terms(mine))
+
+    def free(self, mine: Record, place: Parked | None) -> tuple[int, ...] | None:
+        """The numbers of the permits that *mine* may take; None: too few are free, or a request waits before *place*.
 
         A newcomer has no place, and comes after all waiters.
         """
-        assert mine.share is not None
+        weight, most = self.terms(mine)
         position = place.position if place else Position.newcomer(mine.priority)
         waiting = [other.position for other in self.parked if other.key != mine.key]
-        may = queueing.permit_free(position, mine.share.most, len(self.numbers), waiting)
-        return queueing.free_number(self.numbers) if may else None
+        may = rules.free(position, weight, most, len(self.numbers), waiting)
+        return rules.numbers(self.numbers, weight) if may else None
 
 
 def look(store: ZooKeeperStore, share: Share, wake: Callable[[], None] | None = None) -> GroupLook:
     """Look at the group. Its nodes are created on demand.
 
-    :param wake: called once when a permit is taken or given back.
+    :param wake: called once when a permit is taken or given back, or the limit changes.
     """
     key, layout = owner_key(share.group), store.layout
     for _ in range(2):
@@ -129,28 +147,31 @@ def look(store: ZooKeeperStore, share: Share, wake: Callable[[], None] | None = 
 
 def look_at(store: ZooKeeperStore, key: str, wake: Callable[[], None] | None = None) -> GroupLook | None:
     """Look at a group by its key; None: it does not exist."""
-    permits = store.layout.permits(key)
-    # The version comes first: a permit that is taken between the two reads then refuses this request's transaction.
-    root, taken, parked = store.client.submit(Get(permits), Names(permits, wake), Names(store.layout.parked(key)))
+    permits, limit = store.layout.permits(key), store.layout.limit(key)
+    watched = [Exists(limit, wake)] if wake else []  # it may be created
+    # The version comes first: a permit that is taken, or a limit that changes, after that refuses this request's
+    # transaction.
+    reads = Get(permits), *watched, Get(limit), Names(permits, wake), Names(store.layout.parked(key))
+    root, *_, settings, taken, parked = store.client.submit(*reads)
     if root is None or taken is None or parked is None:
         return None
     numbers = frozenset(int(name) for name in taken.names if _NUMBER.fullmatch(name))
     places = sorted(place for name in parked.names if (place := Parked.parse(name)))
-    return GroupLook(key, root.stat.version, numbers, tuple(places))
+    return GroupLook(key, root.stat.version, numbers, tuple(places), group_settings.parse(settings, limit))
 
 
 def permitted(store: ZooKeeperStore, record: Record, seen: GroupLook | None = None) -> tuple[Record, SetData] | None:
-    """*record* with a free permit, and an operation that fails if another request has taken one since. None: it must
-    wait.
+    """*record* with free permits, and an operation that fails if another request has taken one since, or the limit has
+    changed. None: it must wait.
 
     :param seen: the look of a newcomer, which comes after all waiters.
     """
     assert record.share is not None
     place = None if seen else Parked.of(record)
     seen = seen or look(store, record.share)
-    if (number := seen.free(record, place)) is None:
+    if (numbers := seen.free(record, place)) is None:
         return None
-    taken = replace(record, share=record.share._replace(permit=number, ticket=""))
+    taken = replace(record, share=record.share._replace(permit=numbers[0], ticket=""), permits=numbers[1:])
     return taken, SetData(store.layout.permits(seen.key), b"", seen.version)
 
 
@@ -167,12 +188,16 @@ def park(store: ZooKeeperStore, record: Record, passing_s: float) -> Record:
             claimed = waiting.claimed(Position.newcomer(record.priority), places, oldest_ms)
         taken = claimed or Claim(record.ticket_epoch, record.asked_ms or store.time_ms())
         share = share._replace(place=taken.zxid, placed_ms=taken.since_ms)
-    parked = replace(record, state=State.PARKED, written=0, placeholders=(), share=share._replace(permit=None))
-    return replace(parked, share=share._replace(permit=None, ticket=Parked.of(parked).name))
+    share = share._replace(permit=None)
+    parked = replace(record, state=State.PARKED, written=0, placeholders=(), share=share, permits=())
+    return replace(parked, share=share._replace(ticket=Parked.of(parked).name))
 
 
 def wait_for_permit(lookout: Lookout) -> Blocked | GroupLook | None:
-    """Look at the group of a parked request: its blockers, or the look that finds a free permit. None: look again."""
+    """Look at the group of a parked request: its blockers, or the look that finds free permits. None: look again.
+
+    :raises InvalidRequest: it is the first, and its group has got a limit below its weight.
+    """
     store, record = lookout.store, lookout.record
     assert record.share is not None
     mine = Parked.parse(record.share.ticket)
@@ -180,6 +205,7 @@ def wait_for_permit(lookout: Lookout) -> Blocked | GroupLook | None:
     seen = look(store, record.share)
     if ahead := seen.ahead(mine):
         return _wait_behind(lookout, ahead)
+    seen.check(record)
     if seen.free(record, mine) is None:
         # Look again with a watch: the first look had none, and the group may have changed since.
         seen = look(store, record.share, lookout.wake)
@@ -192,13 +218,13 @@ def wait_for_permit(lookout: Lookout) -> Blocked | GroupLook | None:
 
 
 def wait_for_holders(store: ZooKeeperStore, seen: GroupLook) -> Blocked | None:
-    """The blockers when all permits are taken. None: look again, because a permit belonged to no request or an ended
+    """The blockers when too few permits are free. None: look again, because a permit belonged to no request or an ended
     invitation."""
     holding = holders(store, seen)
     if void := [number for number, holder in holding.items() if holder is None]:
         strike(store, seen, void)
         return None
-    held = [holder for holder in holding.values() if holder is not None]
+    held = list({holder.key: holder for holder in holding.values() if holder is not None}.values())
     if waiting.end_invitations(store, [holder for holder in held if holder.invited]):
         return None
     by = [blocker(holder, False) for holder in held]
@@ -216,7 +242,8 @@ def _wait_behind(lookout: Lookout, ahead: Sequence[Parked]) -> Blocked | None:
     other, leader = front
     if other.dead and leader.dead:
         seen = look(store, share, lookout.wake)
-        if seen.free(leader.record, ahead[0]) is not None:
+        weight, most = seen.terms(leader.record)
+        if seen.free(leader.record, ahead[0]) is not None or not rules.possible(weight, most):
             nodes.free(store, leader.record)
             return None
         if wait_for_holders(store, seen) is None:

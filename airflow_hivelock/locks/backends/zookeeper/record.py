@@ -11,9 +11,10 @@ import json
 from dataclasses import dataclass, field, fields, replace
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from airflow_hivelock.locks import formats, validate
+from airflow_hivelock.locks.backends.zookeeper.share import Share
 from airflow_hivelock.locks.errors import StoreCorrupted
 from airflow_hivelock.locks.model import (
     MAX_INVITATION_S,
@@ -31,6 +32,7 @@ from airflow_hivelock.locks.model import (
     put_work,
     token_of,
 )
+from airflow_hivelock.locks.model.group import MAX_WEIGHT
 from airflow_hivelock.locks.queueing import Call, Earlier, Position, QueuePlace
 
 if TYPE_CHECKING:
@@ -49,36 +51,6 @@ class State(enum.StrEnum):
     INVITED = "invited"
     AWAY = "away"
     TOMBSTONE = "tombstone"
-
-
-class Share(NamedTuple):
-    """A request's part in its group of leases.
-
-    :param most: how many leases of *group* may be held, its own included.
-    :param permit: the number of its permit, from the invitation or grant to the end of the lease; None: it has none.
-    :param ticket: its node in the group's queue; ``""``: it has none there.
-    :param place: its constant place in that queue, chosen when it is first parked, at *placed_ms*; 0 before.
-    """
-
-    group: str
-    most: int
-    permit: int | None = None
-    ticket: str = ""
-    place: int = 0
-    placed_ms: int = 0
-
-    def check(self) -> None:
-        """Check the values.
-
-        :raises ValueError: this package writes no such record.
-        """
-        validate.texts(self._asdict(), ("group", "ticket"))
-        validate.numbers(self._asdict(), ("most", "place"))
-        validate.number(self.placed_ms, "placed_ms", validate.MOST_MS)
-        if self.permit is not None:
-            validate.number(self.permit, "permit")
-        if not self.group or not self.most or "/" in self.ticket:
-            raise ValueError("not a group of leases")
 
 
 @dataclass(frozen=True)
@@ -106,6 +78,8 @@ class Record:
     :param given: the locks that partial releases have given back.
     :param invitation_s: in INVITED, how long the invitation lasts from this write, by the store's clock.
     :param old_turn: the turn that it had when its invitation ended, taken first at *old_since_ms*; 0: it had none.
+    :param weight: how many permits of its group it asks for; 0: the group's default.
+    :param permits: the numbers of its permits in addition to the one in *share*.
     :param stamp: of the version that made the request. Later writes keep it.
     """
 
@@ -137,6 +111,8 @@ class Record:
     invitation_s: float = 0.0
     old_turn: int = 0
     old_since_ms: int = 0
+    weight: int = 0
+    permits: tuple[int, ...] = ()
     stamp: formats.Stamp = field(default=formats.WRITES, hash=False)
     stat: Stat | None = None
 
@@ -223,7 +199,7 @@ class Record:
         if self.has_tickets:
             has.append((TICKETS, self.entry))
         if self.share and (self.holds or self.invited) and self.share.permit is not None:
-            has.append((PERMIT, self.share.permit))
+            has += [(PERMIT, number) for number in (self.share.permit, *self.permits)]
         if self.share and self.waits and self.share.ticket:
             has.append((PLACE, self.share.ticket))
         return frozenset(has)
@@ -304,8 +280,8 @@ class Record:
         return Tenure(self.lease_id, self.owner, held, asked, instant(self.since_ms), ended)
 
     def outside(self) -> Record:
-        """This record without a permit, and without a place in the queue for one."""
-        return replace(self, share=self.share._replace(permit=None, ticket="")) if self.share else self
+        """This record without permits, and without a place in the queue for them."""
+        return replace(self, share=self.share._replace(permit=None, ticket=""), permits=()) if self.share else self
 
     def freed(self) -> Record:
         """This record as FREE. It keeps order and epoch, so that an older call of the owner is still refused."""
@@ -343,6 +319,9 @@ class Record:
             validate.number(zxid, "zxid")
             if name not in map(str, objects):
                 raise ValueError("a placeholder on an object without a lock")
+        validate.number(self.weight, "weight", MAX_WEIGHT)
+        for number in self.permits:
+            validate.number(number, "permit")
         if self.share:
             self.share.check()
         if self.key != path.rpartition("/")[2]:
@@ -370,6 +349,7 @@ class Record:
                 "share": Share(*data["share"]) if "share" in data else None,
                 "whole": frozenset(map(LockObject.parse, data.get("whole", ()))),
                 "given": locks_from_json(data.get("given", {})),
+                "permits": tuple(data.get("permits", ())),
                 "lost": tuple(validate.text(name, "lost") for name in data.get("lost", ())),
             }
             record = cls(**data)
@@ -385,7 +365,10 @@ _FIELDS = frozenset(each.name for each in fields(Record)) - {"stat", "stamp"}
 _decoded = lru_cache(maxsize=20_000)(Record._decode)
 """The records, cached: waiters and listings read the same ones again and again."""
 
-_OPTIONAL = ("share", "whole", "lost", "given", "first_ms", "invitation_s", "old_turn", "old_since_ms")
+_OPTIONAL = (
+    *("share", "whole", "lost", "given", "first_ms", "invitation_s", "old_turn", "old_since_ms"),
+    *("weight", "permits"),
+)
 _TEXTS = ("owner", "process", "query", "named")
 _NUMBERS = ("epoch", "attempt", "begin", "ticket_epoch", "entry", "written", "token", "old_turn")
 _TIMES_MS = ("asked_ms", "first_ms", "since_ms", "old_since_ms")

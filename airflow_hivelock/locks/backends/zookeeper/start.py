@@ -6,7 +6,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from airflow_hivelock.locks import invitations, queueing, rules
-from airflow_hivelock.locks.backends.zookeeper.record import Record, Share, State
+from airflow_hivelock.locks.backends.zookeeper.record import Record, State
+from airflow_hivelock.locks.backends.zookeeper.share import Share
 from airflow_hivelock.locks.queueing import Call, Start
 
 if TYPE_CHECKING:
@@ -72,6 +73,7 @@ def start(existing: Record | None, request: LockRequest, process: str, begin: in
         named=request.named,
         priority=request.priority,
         share=share,
+        weight=request.limit.weight if request.limit else 0,
         whole=request.whole,
         first_ms=round(request.asked.timestamp() * 1000) if request.asked else 0,
     )

@@ -1,0 +1,38 @@
+"""A request's part in its group of leases."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from airflow_hivelock.locks import validate
+
+
+class Share(NamedTuple):
+    """A request's part in its group of leases.
+
+    :param most: how many leases of *group* may be held, its own included, unless the store has a limit of the group.
+    :param permit: the number of its permit, from the invitation or grant to the end of the lease; None: it has none. A
+        heavy request has more of them (:attr:`.Record.permits`).
+    :param ticket: its node in the group's queue; ``""``: it has none there.
+    :param place: its constant place in that queue, chosen when it is first parked, at *placed_ms*; 0 before.
+    """
+
+    group: str
+    most: int
+    permit: int | None = None
+    ticket: str = ""
+    place: int = 0
+    placed_ms: int = 0
+
+    def check(self) -> None:
+        """Check the values.
+
+        :raises ValueError: this package writes no such record.
+        """
+        validate.texts(self._asdict(), ("group", "ticket"))
+        validate.numbers(self._asdict(), ("most", "place"))
+        validate.number(self.placed_ms, "placed_ms", validate.MOST_MS)
+        if self.permit is not None:
+            validate.number(self.permit, "permit")
+        if not self.group or not self.most or "/" in self.ticket:
+            raise ValueError("not a group of leases")

@@ -1,0 +1,98 @@
+"""Groups whose limit is in the lock store: what such a store does, and the calls on it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
+
+from airflow_hivelock.locks.errors import InvalidRequest, Unsupported
+from airflow_hivelock.locks.invalid import MAX_REASON_LENGTH, one_line
+from airflow_hivelock.locks.model import Group
+from airflow_hivelock.locks.model.group import check_name
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from airflow_hivelock.locks.backend import Backend
+    from airflow_hivelock.locks.model import GroupUse
+
+
+@runtime_checkable
+class KeepsGroups(Protocol):
+    """A backend that stores the settings of groups."""
+
+    def groups(self) -> Sequence[GroupUse]:
+        """The groups that have settings or requests, by name."""
+        ...
+
+    def put_group(self, name: str, group: Group | None, *, reason: str, user: str) -> bool:
+        """Store the settings of a group, or delete them (None), with an entry of the audit trail, in one step.
+
+        From then on each grant counts by them. Requests of the group that wait are notified. No holder loses its lease.
+
+        :return: False if there were none to delete.
+        """
+        ...
+
+
+class ManagesGroups:
+    """The calls of :class:`~.manager.LockManager` on groups."""
+
+    backend: Backend
+
+    def groups(self) -> Sequence[GroupUse]:
+        """The groups that have settings or requests, by name: their settings, holders and waiters."""
+        return self.backend.groups() if isinstance(self.backend, KeepsGroups) else ()
+
+    def set_group(
+        self, name: str, leases: int, *, weight: int = 1, comment: str = "", user: str, reason: str = ""
+    ) -> Group:
+        """Store how many leases a group may hold at a time, for all its requests from now on.
+
+        It replaces the limits that the requests give (``max_leases``). A larger limit is noticed by waiters at once. A
+        smaller one takes no lease from a holder. It is audited.
+
+        :param weight: how many leases a request counts for that gives no weight itself.
+        :param comment: a text for people.
+        :raises InvalidRequest: a value is invalid; nothing was changed.
+        :raises Unsupported: the store counts no leases.
+        """
+        group = Group(name, leases, weight, comment)
+        self._keeper(name).put_group(name, group, reason=_reason(name, reason), user=_user(name, user))
+        return group
+
+    def drop_group(self, name: str, *, user: str, reason: str = "") -> bool:
+        """Delete the settings of a group: each request is held to its own limit again. It is audited.
+
+        :return: whether there were any.
+        :raises InvalidRequest: as :meth:`set_group`.
+        :raises Unsupported: the store counts no leases.
+        """
+        check_name(name)
+        return self._keeper(name).put_group(name, None, reason=_reason(name, reason), user=_user(name, user))
+
+    def _keeper(self, name: str) -> KeepsGroups:
+        if isinstance(self.backend, KeepsGroups):
+            return self.backend
+        raise Unsupported(
+            f"group {name!r}: this lock store does not count leases. Keep locks in ZooKeeper or in a database"
+        )
+
+
+def entry(name: str, before: Group | None, after: Group | None, reason: str) -> tuple[str, str]:
+    """The owner and the reason in the audit trail, for a change of a group's settings."""
+    change = f"{after or 'no limit in the store'}, before: {before or 'no limit in the store'}"
+    return f"group {name}", f"{change}. {reason}" if reason else change
+
+
+def _user(name: str, user: str) -> str:
+    if not (line := one_line(user)):
+        raise InvalidRequest(f"group {name!r}: a user (user) must change it. The audit trail keeps the user")
+    return line
+
+
+def _reason(name: str, reason: str) -> str:
+    if not (line := one_line(reason)) and reason:
+        raise InvalidRequest(
+            f"group {name!r}: the reason (reason) must have up to {MAX_REASON_LENGTH:,} printable characters"
+        )
+    return line

@@ -1,0 +1,101 @@
+BEGIN TRANSACTION;
+CREATE TABLE hivelock_audit (
+	number INTEGER NOT NULL, 
+	lease_id VARCHAR(40) NOT NULL, 
+	owner TEXT NOT NULL, 
+	locks TEXT NOT NULL, 
+	user_name TEXT NOT NULL, 
+	reason TEXT NOT NULL, 
+	at_us BIGINT NOT NULL, 
+	more TEXT, 
+	PRIMARY KEY (number)
+);
+INSERT INTO "hivelock_audit" VALUES(1,'12','here/dag/run/forced/-1','{"dw":"S","dw.forced":"X"}','ops','its host is gone',1795643085619000,NULL);
+CREATE TABLE hivelock_lock (
+	place BIGINT NOT NULL, 
+	position INTEGER NOT NULL, 
+	object_key BIGINT NOT NULL, 
+	db_name TEXT NOT NULL, 
+	table_name TEXT NOT NULL, 
+	partition_name TEXT NOT NULL, 
+	lease_type VARCHAR(1) NOT NULL, 
+	PRIMARY KEY (place, position)
+);
+INSERT INTO "hivelock_lock" VALUES(1,0,-5157592718535306128,'dw','','','s');
+INSERT INTO "hivelock_lock" VALUES(1,1,7586232768815636808,'dw','airports','','s');
+INSERT INTO "hivelock_lock" VALUES(1,2,3609830591634298543,'dw','flights','','s');
+INSERT INTO "hivelock_lock" VALUES(1,3,-4583749755067427234,'dw','flights','dt=2013-01-01','x');
+INSERT INTO "hivelock_lock" VALUES(4,0,-5157592718535306128,'dw','','','s');
+INSERT INTO "hivelock_lock" VALUES(4,1,3609830591634298543,'dw','flights','','s');
+INSERT INTO "hivelock_lock" VALUES(4,2,-4583749755067427234,'dw','flights','dt=2013-01-01','x');
+INSERT INTO "hivelock_lock" VALUES(5,0,-5157592718535306128,'dw','','','s');
+INSERT INTO "hivelock_lock" VALUES(5,1,3609830591634298543,'dw','flights','','s');
+INSERT INTO "hivelock_lock" VALUES(5,2,-4583749755067427234,'dw','flights','dt=2013-01-01','x');
+INSERT INTO "hivelock_lock" VALUES(7,0,-5157592718535306128,'dw','','','s');
+INSERT INTO "hivelock_lock" VALUES(7,1,-2446559617396450867,'dw','invited','','x');
+INSERT INTO "hivelock_lock" VALUES(10,0,-5157592718535306128,'dw','','','s');
+INSERT INTO "hivelock_lock" VALUES(10,1,-7316650213637917745,'dw','busy','','x');
+CREATE TABLE hivelock_request (
+	owner_key VARCHAR(16) NOT NULL, 
+	owner TEXT NOT NULL, 
+	state VARCHAR(8) NOT NULL, 
+	process VARCHAR(32) NOT NULL, 
+	epoch BIGINT NOT NULL, 
+	attempt BIGINT NOT NULL, 
+	began BIGINT NOT NULL, 
+	place BIGINT NOT NULL, 
+	token BIGINT NOT NULL, 
+	lease_s FLOAT NOT NULL, 
+	locks TEXT NOT NULL, 
+	works TEXT NOT NULL, 
+	"query" TEXT NOT NULL, 
+	named TEXT NOT NULL, 
+	priority BIGINT NOT NULL, 
+	lease_group TEXT NOT NULL, 
+	most_leases BIGINT NOT NULL, 
+	asked_us BIGINT NOT NULL, 
+	seen_us BIGINT NOT NULL, 
+	turn BIGINT NOT NULL, 
+	turn_us BIGINT NOT NULL, 
+	old_turn BIGINT NOT NULL, 
+	old_turn_us BIGINT NOT NULL, 
+	until_us BIGINT, 
+	group_key BIGINT, 
+	group_turn BIGINT NOT NULL, 
+	group_turn_us BIGINT NOT NULL, 
+	ahead BIGINT, 
+	watched BIGINT NOT NULL, 
+	granted_us BIGINT, 
+	end_us BIGINT, 
+	ended_us BIGINT, 
+	given TEXT NOT NULL, 
+	whole TEXT NOT NULL, 
+	more TEXT, 
+	PRIMARY KEY (owner_key)
+);
+INSERT INTO "hivelock_request" VALUES('c7ca48fc1caac82f','here/dag/run/holds/-1','granted','2f82ce46ef0c4de50000000000000001',1,3,1,1,2,1800.0,'{"dw":"S","dw.airports":"S","dw.flights":"S","dw.flights/dt=2013-01-01":"X"}','[["job", "{\"kind\":\"process\"}", 2]]','INSERT OVERWRITE TABLE dw.flights','',7,'rerun',1,1795643085164000,1795643085164000,1,1795643085164000,0,0,NULL,3641733997789959691,0,0,NULL,1,1795643085164000,1795644885164000,NULL,'{"dw.flights/dt=2013-01-02":"X"}','dw',NULL);
+INSERT INTO "hivelock_request" VALUES('690c59ff97ea94e0','here/dag/run/waits/-1','waiting','2f82ce46ef0c4de50000000000000002',4,2,4,4,0,3600.0,'{"dw":"S","dw.flights":"S","dw.flights/dt=2013-01-01":"X"}','[]','INSERT … for waits','writes a day',5,'',0,1357095845000000,1795643085301000,4,1795643085301000,0,0,NULL,NULL,0,0,1,0,NULL,NULL,NULL,'','',NULL);
+INSERT INTO "hivelock_request" VALUES('b77207704d45f49e','here/dag/run/waits-urgently/-1','waiting','2f82ce46ef0c4de50000000000000003',5,2,5,5,0,3600.0,'{"dw":"S","dw.flights":"S","dw.flights/dt=2013-01-01":"X"}','[]','INSERT … for waits-urgently','',9,'',0,1795643085329000,1795643085329000,4,1795643085301000,0,0,NULL,NULL,0,0,1,0,NULL,NULL,NULL,'','',NULL);
+INSERT INTO "hivelock_request" VALUES('2465f1650e1ec185','here/dag/run/parked/-1','parked','2f82ce46ef0c4de50000000000000004',6,2,6,6,0,3600.0,'{"dw":"S","dw.parked":"X"}','[]','INSERT … for parked','',1,'rerun',1,1795643085358000,1795643085358000,0,0,0,0,NULL,3641733997789959691,6,1795643085358000,-3641733997789959691,0,NULL,NULL,NULL,'','',NULL);
+INSERT INTO "hivelock_request" VALUES('c48986ab1eefb97a','here/dag/run/invited/-1','invited','2f82ce46ef0c4de50000000000000005',7,2,7,7,0,3600.0,'{"dw":"S","dw.invited":"X"}','[]','INSERT … for invited','',1,'',0,1795643085381000,1795643085381000,7,1795643085381000,0,0,1795646685381000,NULL,0,0,NULL,0,NULL,NULL,NULL,'','',NULL);
+INSERT INTO "hivelock_request" VALUES('3578b87d1884ecd0','here/dag/run/away/-1','away','2f82ce46ef0c4de50000000000000006',8,2,8,8,0,3600.0,'{"dw":"S","dw.away":"X"}','[]','INSERT … for away','',1,'',0,1795643085382000,1795643085382000,0,1795643085382000,0,0,NULL,NULL,0,0,NULL,0,NULL,NULL,NULL,'','',NULL);
+INSERT INTO "hivelock_request" VALUES('e50297fd58ce291a','here/dag/run/was-invited/-1','away','2f82ce46ef0c4de50000000000000007',9,2,9,9,0,3600.0,'{"dw":"S","dw.busy":"X"}','[]','INSERT … for was-invited','',1,'',0,1795643085390000,1795643085390000,9,1795643085390000,0,0,1795643085391000,NULL,0,0,NULL,0,NULL,NULL,NULL,'','',NULL);
+INSERT INTO "hivelock_request" VALUES('109d5d12d0a01b5e','here/dag/run/takes-its-turn/-1','granted','2f82ce46ef0c4de50000000000000008',10,0,10,10,10,3600.0,'{"dw":"S","dw.busy":"X"}','[]','','',1,'',0,1795643085450000,1795643085450000,10,1795643085450000,0,0,NULL,NULL,0,0,NULL,0,1795643085450000,1795646685450000,NULL,'','',NULL);
+INSERT INTO "hivelock_request" VALUES('c4695d43744c1f77','here/dag/run/ended/-1','ended','2f82ce46ef0c4de50000000000000009',11,0,11,11,11,60.0,'{"dw":"S","dw.ended":"S"}','[]','','',1,'',0,1795643085534000,1795643085534000,11,1795643085534000,0,0,NULL,NULL,0,0,NULL,0,1795643085534000,1795643145534000,1795643085571000,'','',NULL);
+INSERT INTO "hivelock_request" VALUES('d972c9c1946871f4','here/dag/run/forced/-1','ended','2f82ce46ef0c4de5000000000000000a',12,0,12,12,12,3600.0,'{"dw":"S","dw.forced":"X"}','[]','','',1,'',0,1795643085592000,1795643085592000,12,1795643085592000,0,0,NULL,NULL,0,0,NULL,0,1795643085592000,1795646685592000,1795643085619000,'','',NULL);
+CREATE TABLE hivelock_store (
+	version INTEGER NOT NULL, 
+	number BIGINT NOT NULL, 
+	min_reader INTEGER, 
+	raised_by VARCHAR(40), 
+	PRIMARY KEY (version)
+);
+INSERT INTO "hivelock_store" VALUES(4,13,4,'0.1.0');
+CREATE INDEX hivelock_request_ahead ON hivelock_request (ahead);
+CREATE INDEX hivelock_request_group ON hivelock_request (group_key, state) WHERE group_key IS NOT NULL;
+CREATE UNIQUE INDEX hivelock_request_place ON hivelock_request (place);
+CREATE INDEX hivelock_lock_object ON hivelock_lock (object_key, place);
+CREATE VIEW hivelock_lease AS SELECT hivelock_request.owner, hivelock_lock.place AS lease_id, hivelock_lock.db_name, hivelock_lock.table_name, hivelock_lock.partition_name, strftime('%Y-%m-%d %H:%M:%f', hivelock_request.granted_us / (1000000.0 + 0.0), 'unixepoch') AS start_utc, strftime('%Y-%m-%d %H:%M:%f', hivelock_request.end_us / (1000000.0 + 0.0), 'unixepoch') AS end_utc, hivelock_lock.lease_type 
+FROM hivelock_lock JOIN hivelock_request ON hivelock_lock.place = hivelock_request.place 
+WHERE hivelock_request.state = 'granted';
+COMMIT;
