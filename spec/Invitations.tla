@@ -14,14 +14,14 @@
 EXTENDS Writes
 
 (* The request's turn has come. The record becomes INVITED. The tickets    *)
-(* and the permit stay, and the liveness node goes: an invited request     *)
+(* and the permits stay, and the liveness node goes: an invited request    *)
 (* needs no process. No verification follows. So a deferred request takes  *)
 (* its tickets first, and sees at its turn each request that came before   *)
 (* it.                                                                     *)
 invite(p) ==
   LET x == OwnerOf(p) z == Zxid
       queued == Own(p).state = "WAITING"
-      number == IF Rule("PermitIsTakenWithTheInvitation") THEN pr[p].number ELSE 0
+      number == IF Rule("PermitIsTakenWithTheInvitation") THEN pr[p].number ELSE {}
   IN  /\ pr[p].step = "invite"
       /\ IF ~Knows(p, x) \/ ~GroupKnown(p) THEN Only(p, At(p, "start")) /\ UNCHANGED fresh
          ELSE /\ tickets' = IF queued THEN tickets ELSE [tickets EXCEPT ![x] = [made |-> z, place |-> z]]
@@ -42,14 +42,14 @@ execute_locked(p) ==
   /\ UNCHANGED fresh
 
 (* A worker found a request in its way, and gave its slot back. Its        *)
-(* trigger waits at the old position, with a liveness node. The permit     *)
-(* goes back: a request that waits has none. A next process of the owner,  *)
+(* trigger waits at the old position, with a liveness node. The permits    *)
+(* go back: a request that waits has none. A next process of the owner,  *)
 (* after a death, does the same.                                           *)
 take_up(p) ==
   LET x == OwnerOf(p)
   IN  /\ pr[p].step = "take up"
       /\ IF ~Knows(p, x) \/ Own(p).state # "INVITED" THEN Only(p, At(p, "start")) /\ UNCHANGED fresh
-         ELSE /\ records' = [records EXCEPT ![x].state = "WAITING", ![x].process = p, ![x].permit = 0]
+         ELSE /\ records' = [records EXCEPT ![x].state = "WAITING", ![x].process = p, ![x].permit = {}]
               /\ alive' = [alive EXCEPT ![x] = p]
               /\ permits' = Without(x)
               /\ Wrote(p, x)
@@ -63,7 +63,7 @@ take_up(p) ==
 Invited(p) ==
   IF pr[p].step = "wait" /\ pr[p].way.kind = "ahead" THEN {y \in {pr[p].way.who} : records[y].state = "INVITED"}
   ELSE IF pr[p].step = "parked" /\ ParkedBefore(OwnerOf(p)) = {} /\ Rule("GroupEndsInvitations")
-       THEN {y \in Owners : records[y].state = "INVITED" /\ records[y].permit > 0}
+       THEN {y \in Owners : records[y].state = "INVITED" /\ records[y].permit # {}}
   ELSE {}
 WentAway(y) == [FreeRecord(records[y].round) EXCEPT !.state = "AWAY", !.process = records[y].process,
                                                     !.kept = tickets[y].place, !.parked = records[y].parked]

@@ -39,10 +39,21 @@ Init ==
 AllDone == /\ \A p \in Processes : pr[p].step \in Ended
            /\ \A h \in Hives : hives[h].step = "done"
            /\ \A x \in Owners : records[x].state = "FREE"
+(* A person stores another limit of the group, or deletes it, while        *)
+(* requests hold and wait.                                                 *)
+set_limit ==
+  /\ left.limits > 0
+  /\ left' = [left EXCEPT !.limits = @ - 1]
+  /\ permits' = IF Rule("HoldersKeepTheirPermits") THEN permits
+                ELSE {q \in permits : q.number <= Scenario.limits[Len(Scenario.limits) - left.limits + 1]}
+  /\ fresh' = IF Rule("LimitRaisesTheVersion") THEN [fresh EXCEPT !["group"] = {}] ELSE fresh
+  /\ UNCHANGED <<objects, locks, tickets, alive, records, history, pr, keeper, hives>>
+
 Next == \/ \E p \in Processes : (Step(p) \/ InvitationStep(p)) /\ UNCHANGED <<keeper, hives>>
         \/ \E x \in Owners : (keeper_finds(x) \/ withdraw_by_force(x) \/ keeper_frees(x)) /\ UNCHANGED hives
         \/ \E h \in Hives : HiveStep(h)
         \/ unlock_table
+        \/ set_limit
         \/ AllDone /\ UNCHANGED vars
 Spec == Init /\ [][Next]_vars /\ WF_vars(Next)
 
@@ -96,7 +107,8 @@ NoDeadlock ==
   \/ \E h \in Hives : hives[h].step # "done"
   \/ \E p \in Processes : /\ pr[p].step \notin Ended
                           /\ pr[p].step = "wait" => Woken(p) \/ (pr[p].way.kind = "ahead" /\ Dead(pr[p].way.who))
-                          /\ PermitWaits(p) => Invited(p) # {}
+                          /\ PermitWaits(p) => \/ Invited(p) # {}
+                                               \/ TooHeavy(OwnerOf(p)) /\ ParkedBefore(OwnerOf(p)) = {}
   \/ \E x \in Owners : DeadOwner(x)
 
 (* "A dead process's waiter at the head of the line blocks nobody."        *)
@@ -132,7 +144,7 @@ InvitedAtItsTurn ==
 BehindInvited(p) ==
   \/ pr[p].step = "wait" /\ pr[p].way.kind = "ahead" /\ records[pr[p].way.who].state = "INVITED"
   \/ /\ PermitWaits(p) /\ ParkedBefore(OwnerOf(p)) = {}
-     /\ \E y \in Owners : records[y].state = "INVITED" /\ records[y].permit > 0
+     /\ \E y \in Owners : records[y].state = "INVITED" /\ records[y].permit # {}
 InvitationsHaveAnEnd == \A p \in Processes : BehindInvited(p) => ENABLED end_invitation(p)
 
 (* A request that comes back to its old place passes no request that is    *)
@@ -146,17 +158,30 @@ OldPlacesAreFair ==
        => /\ Scenario.priority[y] <= Scenario.priority[x]
           /\ Meet(Wanted(x), Wanted(y)) # {} \/ Scenario.priority[y] < Scenario.priority[x]]_pr
 
-(* "No more leases of a group are out than max_leases". Limits can differ: *)
-(* a request takes no permit beyond its own limit.                         *)
+(* "No more leases of a group are out than its limit". Limits can differ,  *)
+(* and can change: a request takes no permit beyond its limit at that      *)
+(* time.                                                                   *)
 LimitIsKept ==
-  [][\A x \in Owners : (\E q \in permits' \ permits : q.by = x) => Cardinality(permits') <= Limit(x)]_permits
+  [][\A x \in Owners : (\E q \in permits' \ permits : q.by = x) => Cardinality(permits') <= Allowed(x)]_permits
+
+(* A change of the limit takes no permit from a request that has one.      *)
+LimitTakesNoLease == [][left'.limits # left.limits => permits' = permits]_<<left, permits>>
+
+(* "First come, first served" in a group: at its look no request finds its *)
+(* permits free while another one waits before it. So light ones do not    *)
+(* starve a heavy one.                                                     *)
+HeavyIsNotStarved ==
+  [][\A p \in Processes, y \in Owners : LET x == OwnerOf(p) IN
+       /\ pr[p].step \in {"start", "parked"} /\ pr'[p].step \in {"enter", "invite", "queue"} /\ Limit(x) > 0
+       /\ x # y /\ records[y].state = "PARKED" /\ Limit(y) > 0
+       => records[x].parked > 0 /\ records[x].parked <= records[y].parked]_pr
 
 (* A permit is never lost or doubled: the requests that hold or are        *)
-(* invited have one each, by the number in their record, and no other has. *)
+(* invited have those by the numbers in their record, and no other has any. *)
 PermitsMatchRecords ==
   /\ \A x \in Owners : LET mine == {q.number : q \in {q \in permits : q.by = x}}
                         IN  mine = IF Limit(x) > 0 /\ records[x].state \in {"GRANTED", "LOST", "INVITED"}
-                                   THEN {records[x].permit} ELSE {}
+                                   THEN records[x].permit ELSE {}
   /\ \A q, r \in permits : q.number = r.number => q = r
 
 (* What a killed worker or triggerer has left needs no person: the keeper  *)

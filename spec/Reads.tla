@@ -25,7 +25,7 @@ Blank == [step |-> "start", round |-> 0,
           born |-> {},        \* verification: the objects that were read, and when each was born
           older |-> {},       \* verification: tickets that are older than an object of theirs
           again |-> FALSE,    \* verification: the own nodes are read once more
-          number |-> 0,       \* look: the permit that was free
+          number |-> {},      \* look: the numbers of the permits that were free
           slot |-> FALSE,     \* it has a worker slot
           rounds |-> 0,       \* its invitations that did not end in a grant
           known |-> [o \in Objects |-> 0],  \* the object nodes for which all older requests have been marked
@@ -88,12 +88,13 @@ FirstLook(p) ==
   LET x == OwnerOf(p) w == Want(p) rivals == Rivals(x, w, QueuesFor(w))
       free == ~Scenario.looks \/ (rivals = {} /\ HiveInTheWay(x, w) = {})
       place == IF ComesBack(p, x, rivals) THEN records[x].kept ELSE Claim(x, rivals)
-  IN  IF WithSlot(p) /\ (~free \/ ~PermitFree(x)) THEN SlotBack(p, "start")
+  IN  IF TooHeavy(x) THEN At(p, "done")
+      ELSE IF WithSlot(p) /\ (~free \/ ~PermitFree(x)) THEN SlotBack(p, "start")
       ELSE IF ~PermitFree(x) THEN At(p, "park")
       ELSE IF free /\ (~Late(p) \/ ~Rule("LateRequestsQueueFirst"))
            THEN [At(p, IF Late(p) THEN "invite" ELSE "enter") EXCEPT
                            !.exists = {o \in DOMAIN w : Exists(o)},
-                           !.number = IF Limit(x) > 0 THEN FreeNumber ELSE 0]
+                           !.number = IF Limit(x) > 0 THEN FreeNumbers(x) ELSE {}]
       ELSE IF NowaitOf(p) /\ ~free THEN At(p, "done") ELSE [At(p, "queue") EXCEPT !.claim = place]
 
 (* A process begins, or begins again after a failure: it reads its record. *)
@@ -127,9 +128,9 @@ LookAtTurn(p) ==
       ahead == {y \in rivals : Before(y, x)}
       overtaken == {y \in rivals \ ahead : tickets[y].made < tickets[x].made /\ HasNodes(records[y])}
       hive == HiveInTheWay(x, w)
-      needs == Limit(x) > 0 /\ r.permit = 0
+      needs == Limit(x) > 0 /\ r.permit = {}
       found == [At(p, IF Late(p) /\ ~HasNodes(r) THEN "invite" ELSE "try") EXCEPT
-                  !.paths = {Path(l) : l \in NodesOf(x)}, !.number = IF needs THEN FreeNumber ELSE r.permit]
+                  !.paths = {Path(l) : l \in NodesOf(x)}, !.number = IF needs THEN FreeNumbers(x) ELSE r.permit]
   IN  IF ~Knows(p, x) THEN At(p, "start")
       ELSE IF \E q \in r.places : \A l \in NodesOf(x) : l.on # q.on THEN At(p, "strike")
       ELSE IF WithSlot(p) /\ (ahead # {} \/ hive # {}) THEN SlotBack(p, "take up")

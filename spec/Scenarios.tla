@@ -3,7 +3,7 @@
 (* The cases that are checked: who wants what, and what can go wrong.      *)
 (* tests/spec/cases.py says which of them run when.                        *)
 (***************************************************************************)
-EXTENDS TLC, Naturals
+EXTENDS TLC, Naturals, Sequences
 
 Req(db, t, p, u) == LET all == [db |-> db, t |-> t, p |-> p, u |-> u]
                     IN  [o \in {o \in DOMAIN all : all[o] # "-"} |-> all[o]]
@@ -25,7 +25,7 @@ ShareT == Req("-", "S", "-", "-")
 LockP == Req("-", "-", "X", "-")
 
 NoFaults == [crashes |-> 0, losses |-> 0, expiries |-> 0, unlocks |-> 0, giveups |-> 0, hivedeaths |-> 0,
-             withdrawals |-> 0]
+             withdrawals |-> 0, limits |-> 0]
 Case(requests, processes) ==
   [requests |-> requests,      \* owner -> its requests, one after the other
    processes |-> processes,    \* process -> owner; of one owner, the later process has the later call
@@ -34,6 +34,8 @@ Case(requests, processes) ==
    late |-> {},                \* owners whose task locks and works in one: they are invited
    rounds |-> 1,               \* how many invitations may end without a grant
    most |-> [x \in DOMAIN requests |-> 0],  \* owner -> the limit of its group of leases; 0: it has none
+   weight |-> [x \in DOMAIN requests |-> 1],  \* owner -> how many permits it takes
+   limits |-> <<>>,            \* the limits that a person stores, one after the other; 0 deletes it
    looks |-> TRUE,             \* FALSE: processes enter without a look
    hive |-> <<>>,              \* Hive's client -> its requests
    tries |-> 0,                \* how often Hive's client tries again
@@ -171,5 +173,16 @@ GroupOfTwoLimits == With(Three(WriteT, WriteU, ReadDb), [most |-> [a |-> 1, b |-
 GroupInvited == LateOf(Group, {"a", "b"})
 GroupInvitedSame == With(LateOf(Two(WriteT, WriteT), {"a"}), [most |-> [a |-> 1, b |-> 1]])
 GroupWithdrawn == With(Group, [faults |-> Faults([withdrawals |-> 2])])
+(* The limit in the store changes while requests hold and wait.            *)
+Limits(case, limits) == With(case, [limits |-> limits, faults |-> Faults([limits |-> Len(limits)])])
+GroupLowered == Limits(With(Two(WriteT, WriteU), [most |-> [a |-> 2, b |-> 2]]), <<1>>)
+GroupRaised == Limits(Group, <<2>>)
+GroupLimits == Limits(With(Three(WriteT, WriteU, ReadDb), [most |-> [a |-> 1, b |-> 2, c |-> 1]]), <<2, 1, 0>>)
+GroupLimitsInvited == Limits(GroupInvited, <<2, 1>>)
+(* b weighs two.                                                           *)
+Heavy(case, most) == With(case, [weight |-> [a |-> 1, b |-> 2, c |-> 1], most |-> [a |-> most, b |-> most, c |-> most]])
+GroupHeavy == Heavy(Three(WriteT, WriteU, ReadDb), 2)
+GroupTooHeavy == Limits(Heavy(Three(WriteT, WriteU, ReadDb), 2), <<1>>)
+GroupHeavyInvited == LateOf(With(Two(WriteT, WriteU), [weight |-> [a |-> 1, b |-> 2], most |-> [a |-> 2, b |-> 2]]), {"b"})
 GroupInvitedDies == With(GroupInvited, [faults |-> Faults([crashes |-> 1, losses |-> 1])])
 =============================================================================

@@ -49,7 +49,7 @@ VARIABLES
   permits,  \* the permits of the group of leases: number, by (owner)
   fresh,    \* owner -> the processes that know the present version of its record; "group": that of the permits
   history,  \* not stored: what UNLOCK and the releases of others have taken; which leases a caller has
-  left      \* how many faults of each kind can still happen
+  left      \* how many faults of each kind can still happen, and how many changes of the group's limit
 
 store == <<objects, locks, tickets, alive, records, permits>>
 
@@ -64,9 +64,9 @@ Exists(o) == objects[o].born > 0
 (* A transaction cannot write its own zxid. So t is the record's mzxid,    *)
 (* and each later write of the record copies t into it.                    *)
 (* `kept`: the queue position that an AWAY request had. `parked`: the place *)
-(* in the group's queue, once it has one. `permit`: the permit's number.   *)
+(* in the group's queue, once it has one. `permit`: its permits' numbers.  *)
 FreeRecord(round) == [state |-> "FREE", process |-> 0, round |-> round, since |-> 0, places |-> {}, lost |-> {},
-                      kept |-> 0, parked |-> 0, permit |-> 0]
+                      kept |-> 0, parked |-> 0, permit |-> {}]
 
 Wanted(x) == Scenario.requests[x][IF records[x].round < Len(Scenario.requests[x]) THEN records[x].round + 1
                                   ELSE Len(Scenario.requests[x])]
@@ -159,17 +159,29 @@ HiveInTheWay(x, w) ==
      \/ \E o \in DOMAIN w : w[o] = "X" /\ l.on \in Below[o] \ DOMAIN w}
 
 -----------------------------------------------------------------------------
-(* A group of leases. A request takes a permit with the transaction that   *)
-(* grants or invites it. That transaction compares and raises the version  *)
-(* above the permits, since limits can differ: `Knows(p, "group")`.        *)
-Limit(x) == Scenario.most[x]
-FreeNumber == CHOOSE n \in 1..(Cardinality(permits) + 1) :
-                /\ \A q \in permits : q.number # n
-                /\ \A m \in 1..(n - 1) : \E q \in permits : q.number = m
-Permitted(x, number) == permits \cup {[number |-> number, by |-> x]}
+(* A group of leases. A request takes its permits with the transaction     *)
+(* that grants or invites it, as many as it weighs. That transaction       *)
+(* compares and raises the version above the permits, since limits can     *)
+(* differ, and can change: `Knows(p, "group")`.                            *)
+(* The limit in the store wins over a request's own. A person changes it:  *)
+(* each change stores the next one of Scenario.limits, or deletes it (0).  *)
+Changes == Len(Scenario.limits) - left.limits
+Stored == IF Changes = 0 THEN 0 ELSE Scenario.limits[Changes]
+Allowed(x) == IF Scenario.most[x] > 0 /\ Stored > 0 THEN Stored ELSE Scenario.most[x]
+Limit(x) == IF Rule("StoredLimitWins") THEN Allowed(x) ELSE Scenario.most[x]
+Weight(x) == Scenario.weight[x]
+FreeNumbers(x) ==
+  LET free == {n \in 1..(Cardinality(permits) + Weight(x)) : \A q \in permits : q.number # n}
+  IN  CHOOSE S \in SUBSET free : Cardinality(S) = Weight(x) /\ \A n \in S, m \in free \ S : n < m
+Permitted(x, numbers) == permits \cup {[number |-> n, by |-> x] : n \in numbers}
 Without(x) == {q \in permits : q.by # x}
 ParkedBefore(x) == {y \in Owners \ {x} : records[y].state = "PARKED" /\ Limit(y) > 0
                       /\ (records[x].parked = 0 \/ records[y].parked < records[x].parked)}
-(* A request without a limit needs no permit.                              *)
-PermitFree(x) == Limit(x) = 0 \/ (Cardinality(permits) < Limit(x) /\ ParkedBefore(x) = {})
+(* A request without a limit needs no permit. A light one does not pass a  *)
+(* heavy one that waits before it, although there is room for it.          *)
+PermitFree(x) ==
+  Limit(x) = 0 \/ (/\ Cardinality(permits) + Weight(x) <= Limit(x)
+                   /\ ParkedBefore(x) = {} \/ ~Rule("HeavyIsNotPassed"))
+(* It can never have its permits.                                          *)
+TooHeavy(x) == Limit(x) > 0 /\ Weight(x) > Limit(x) /\ Rule("TooHeavyIsRefused")
 =============================================================================

@@ -15,11 +15,11 @@ Delete(gone) == locks' = locks \ gone /\ objects' = ObjectsWithout(gone)
 Forget(x) == history' = [history EXCEPT !.taken[x] = {}, !.released[x] = {}, !.returned[x] = FALSE]
 (* Notes which nodes of others a request deletes: by a path.               *)
 Deleted(x, gone) == [y \in Owners |-> IF y = x THEN {} ELSE history.released[y] \cup {l.on : l \in {l \in gone : l.by = y}}]
-(* The permit that the look found free. It is refused if another request   *)
-(* took one since, or has that number.                                     *)
+(* The permits that the look found free. They are refused if another       *)
+(* request took one since, or has such a number, or if the limit changed.  *)
 GroupKnown(p) == \/ pr[p].number = Own(p).permit
                  \/ /\ Knows(p, "group") \/ ~Rule("PermitsAreCounted")
-                    /\ \A q \in permits : q.number # pr[p].number
+                    /\ \A q \in permits : q.number \notin pr[p].number
 TakesPermit(p) == permits' = IF pr[p].number = Own(p).permit THEN permits ELSE Permitted(OwnerOf(p), pr[p].number)
 WroteWithPermit(p, x) ==
   fresh' = [y \in DOMAIN fresh |-> IF y = x THEN {p}
@@ -90,7 +90,7 @@ find_nodes(p) ==
 give_back(p) ==
   LET x == OwnerOf(p) s == pr[p] gone == OursAt(s.paths)
       waits == [Own(p) EXCEPT !.state = IF WithSlot(p) THEN "INVITED" ELSE "WAITING", !.since = 0, !.places = {},
-                              !.lost = {}, !.permit = IF WithSlot(p) THEN @ ELSE 0]
+                              !.lost = {}, !.permit = IF WithSlot(p) THEN @ ELSE {}]
   IN  /\ s.step = "give back"
       /\ IF ~Knows(p, x) THEN Only(p, At(p, "start")) /\ UNCHANGED fresh
          ELSE IF ~AllThere(s.paths) /\ Rule("MissingNodesAreFoundAgain") THEN
@@ -106,6 +106,7 @@ give_back(p) ==
                           ELSE IF WithSlot(p) THEN SlotBack(p, "take up") ELSE At(p, "turn"), "start")
 
 (* Transaction 5: a lease is released, or a request that waits gives up.   *)
+(* It gives up, too, if its group got a limit below its weight.            *)
 (* The paths are those of the reply: no read comes before a release. If    *)
 (* the record has changed, the process reads it and finds its nodes.       *)
 Free(x, by, gone) ==
@@ -127,6 +128,9 @@ release(p) ==
          /\ Only(p, IF ~Mine(p) \/ Own(p).state = "WAITING" THEN Over(p)
                     ELSE IF Rule("RereadForgetsPaths") THEN [At(p, "find") EXCEPT !.then = "hold"]
                     ELSE [At(p, "hold") EXCEPT !.paths = {Path(l) : l \in OursAt(s.paths)}])
+      \/ /\ s.step = "parked" /\ ParkedBefore(x) = {} /\ TooHeavy(x)  \* it blocks no other of its group
+         /\ IF ~Knows(p, x) THEN Only(p, At(p, "start")) /\ UNCHANGED fresh
+            ELSE Free(x, p, {}) /\ Reply(p, [Over(p) EXCEPT !.step = "done"], "start")
       \/ /\ s.step = "wait"
          /\ left.giveups > 0
          /\ IF ~Knows(p, x) THEN Only(p, At(p, "start")) /\ UNCHANGED fresh

@@ -22,7 +22,10 @@ INVARIANTS = (
     "NothingIsLeftForAPerson",
 )
 MISTAKEN = "NoNodeIsMistaken"
-STEPS = (MISTAKEN, "InvitedAtItsTurn", "InvitedKeepsItsPlace", "OldPlacesAreFair", "LimitIsKept", "WithdrawnStaysOut")
+STEPS = (
+    *(MISTAKEN, "InvitedAtItsTurn", "InvitedKeepsItsPlace", "OldPlacesAreFair", "WithdrawnStaysOut"),
+    *("LimitIsKept", "LimitTakesNoLease", "HeavyIsNotStarved"),
+)
 ENDS = "EveryRunEnds"
 
 # The promises of spec/Leases.tla.
@@ -134,6 +137,8 @@ CASES = (
     *_hold(
         "Invited2", "InvitedUrgentBoth", "InvitedDies", "InvitedTaken", "InvitedNoWait", "InvitedHive", "GroupInvited"
     ),
+    *_hold("GroupLowered", "GroupRaised", ends=True),
+    *_hold("GroupHeavy", "GroupTooHeavy", "GroupHeavyInvited"),
     Case("Invited2", "LateRequestsQueueFirst", "InvitedAtItsTurn"),
     Case("Invited1", "InvitedRequestsBlock", "EarlierGoesFirst"),
     Case("Invited1", "InvitationsEnd", "InvitationsHaveAnEnd"),
@@ -146,6 +151,11 @@ CASES = (
     Case("InvitedAndTable", "WideIsNotPassed", "OldPlacesAreFair"),
     Case("InvitedDies", "KeeperFreesInvited", "NothingIsLeftForAPerson"),
     Case("GroupOfTwoLimits", "PermitsAreCounted", "LimitIsKept"),
+    Case("GroupLowered", "StoredLimitWins", "LimitIsKept"),
+    Case("GroupLowered", "LimitRaisesTheVersion", "LimitIsKept"),
+    Case("GroupLowered", "HoldersKeepTheirPermits", "LimitTakesNoLease"),
+    Case("GroupHeavy", "HeavyIsNotPassed", "HeavyIsNotStarved"),
+    Case("GroupTooHeavy", "TooHeavyIsRefused", "NoDeadlock"),
     Case("GroupInvited", "PermitIsTakenWithTheInvitation", "PermitsMatchRecords"),
     Case("GroupInvited", "EndGivesThePermitBack", "PermitsMatchRecords"),
     Case("GroupInvited", "GroupEndsInvitations", "InvitationsHaveAnEnd"),
@@ -200,6 +210,8 @@ CASES = (
         "GroupOfTwoLimits",
         "GroupInvitedSame",
         "GroupWithdrawn",
+        "GroupLimits",
+        "GroupLimitsInvited",
         "WithdrawnPlaceholder",
         full=True,
     ),

@@ -151,7 +151,7 @@ def look_at(store: ZooKeeperStore, key: str, wake: Callable[[], None] | None = N
     watched = [Exists(limit, wake)] if wake else []  # it may be created
     # The version comes first: a permit that is taken, or a limit that changes, after that refuses this request's
     # transaction.
-    reads = Get(permits), *watched, Get(limit), Names(permits, wake), Names(store.layout.parked(key))
+    reads: list[Request] = [Get(permits), *watched, Get(limit), Names(permits, wake), Names(store.layout.parked(key))]
     root, *_, settings, taken, parked = store.client.submit(*reads)
     if root is None or taken is None or parked is None:
         return None
