@@ -89,14 +89,14 @@ class Checks:
         self._hive: dict[str, HiveLock] = {}
         self._ended: dict[str, tuple[int, int]] = {}
         self._replaced: set[str] = set()
-        self._zxid = 0
+        self.zxid = 0
         self._tokens: defaultdict[tuple[str, str], list[tuple[int, int, str]]] = defaultdict(list)
         self._session_of = session_of
         self._progress = progress
 
     def observe(self, write: Write) -> None:
         """A write has been made."""
-        self._zxid = write.zxid
+        self.zxid = write.zxid
         before: dict[str, State | None] = {}
         touched: dict[str, None] = {}
         removed: list[tuple[str, str, Placed]] = []
@@ -378,7 +378,7 @@ class Checks:
             returned = [one for other in against for one in self._tokens[other] if one[0] < mine.zxid]
             if any(token >= mine.token and other != key for _, token, other in returned):
                 raise Violation(f"{mine.owner} has token {mine.token} on {target}, no larger than one before it")
-            self._tokens[target, mode].append((self._zxid, mine.token, key))
+            self._tokens[target, mode].append((self.zxid, mine.token, key))
         for path, placed in self.foreign.items():
             if self._excludes(placed, mine) and (path in self._hive or placed.czxid < mine.places[placed.target]):
                 raise Violation(f"{mine.owner} is granted {placed.target}, and Hive holds {path}")

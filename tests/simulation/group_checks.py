@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections import defaultdict
 from typing import TYPE_CHECKING, NamedTuple
@@ -13,11 +14,13 @@ from tests.simulation.state import HOLDING, ROOT
 if TYPE_CHECKING:
     from collections.abc import Container, Mapping
 
+    from airflow_hivelock.locks.model import LeaseLimit
     from tests.simulation.checks import Checks
     from tests.simulation.model import Change
     from tests.simulation.state import State
 
 _NODE = re.compile(rf"{ROOT}/groups/([0-9a-f]+)/(permits|queue)/(.*)")
+_LIMIT = re.compile(rf"{ROOT}/groups/([0-9a-f]+)/limit")
 _PLACE = re.compile(r"([0-9a-f]{16})-([0-9]+)-[0-9]+-([0-9]+)-(-?[0-9]+)-([0-9]+)")
 TAKEN = (*HOLDING, "invited")
 
@@ -33,6 +36,17 @@ class Place(NamedTuple):
     placed_ms: int
 
 
+class Settings(NamedTuple):
+    """A group's settings in the store. 0: it has no limit there.
+
+    :param zxid: when they were written.
+    """
+
+    zxid: int = 0
+    leases: int = 0
+    weight: int = 1
+
+
 class GroupChecks:
     """Follows the groups."""
 
@@ -45,9 +59,19 @@ class GroupChecks:
         self._arrived: list[tuple[str, Place]] = []
         self._before: dict[str, dict[str, Place]] = {}
         self._touched = False
+        self._settings: defaultdict[str, list[Settings]] = defaultdict(lambda: [Settings()])
+        self._weights: defaultdict[str, set[int]] = defaultdict(set)
+        self._set: set[str] = set()
+        self._given: set[str] = set()
 
     def changed(self, change: Change) -> bool:
         """Follow a change; False if it is none of a group's."""
+        if found := _LIMIT.fullmatch(change.path):
+            data = json.loads(change.after.data) if change.after else {"leases": 0, "weight": 1}
+            zxid = change.after.stat.mzxid if change.after else self._checks.zxid
+            self._settings[found[1]].append(Settings(zxid, data["leases"], data["weight"]))
+            self._set.add(found[1])
+            return True
         if not (found := _NODE.fullmatch(change.path)):
             return change.path.startswith(f"{ROOT}/groups")
         group, kind, name = found.groups()
@@ -55,6 +79,7 @@ class GroupChecks:
         if kind == "permits":
             if change.before is not None:
                 del self.permits[group][name]
+                self._given.add(group)
             if change.after is not None:
                 self.permits[group][name] = change.after.data.decode()
                 self._taken.append((group, name))
@@ -78,12 +103,18 @@ class GroupChecks:
         """A write is complete."""
         for key in before:
             self._check_record(key)
+            if (state := self._checks.states.get(key)) and state.share:
+                self._weights[key].add(state.weight)
         if self._touched or any(state and state.share for state in before.values()):
             self._check_nodes()
         for group, name in self._taken:
             self._check_taken(group, name, before)
         for group, place in self._arrived:
             self._check_arrival(group, place, before.get(place.key))
+        if robbed := self._set & self._given:
+            raise Violation(f"another limit of {robbed} takes a permit from a holder")
+        self._set.clear()
+        self._given.clear()
         self._arrived.clear()
         self._taken.clear()
         self._before.clear()
@@ -94,16 +125,43 @@ class GroupChecks:
         if state.share is None:
             return False
         group = owner_key(state.share.group)
-        if len(self.permits[group]) >= state.share.most:
+        if self._full(state):
             return True
         mine = self._place(key, state)
         return any(self._goes_first(place, blocked) for place in self.queues[group].values() if place[:4] < mine)
 
     def _goes_first(self, place: Place, blocked: Container[str]) -> bool:
         state = self._checks.states[place.key]
+        weight, most = self._terms(state)
+        if weight > most:  # it is refused, and leaves
+            return False
+        return self._full(state) or (place.key in self._checks.alive and place.key not in blocked)
+
+    def _terms(self, state: State) -> tuple[int, int]:
+        """How many permits it takes, and how many leases its group may hold."""
         assert state.share is not None
-        full = len(self.permits[owner_key(state.share.group)]) >= state.share.most
-        return full or (place.key in self._checks.alive and place.key not in blocked)
+        settings = self._settings[owner_key(state.share.group)][-1]
+        return state.weight or settings.weight, settings.leases or state.share.most
+
+    def _full(self, state: State) -> bool:
+        """Whether too few permits are free for it."""
+        assert state.share is not None
+        weight, most = self._terms(state)
+        return len(self.permits[owner_key(state.share.group)]) + weight > most
+
+    def was_too_heavy(self, key: str, limit: LeaseLimit, since: int) -> bool:
+        """Whether an owner's request weighed more than its group might hold, at some moment since then.
+
+        A process that takes a request over leaves its weight as it is.
+        """
+        settings = self._settings[owner_key(limit.group)]
+        ends = [*(each.zxid for each in settings[1:]), self._checks.zxid + 1]
+        return any(
+            (weight or each.weight) > (each.leases or limit.most)
+            for each, end in zip(settings, ends, strict=True)
+            for weight in (limit.weight, *self._weights[key])
+            if end > since
+        )
 
     def _place(self, key: str, state: State) -> tuple[int, int, int, str]:
         assert state.share is not None
@@ -127,8 +185,8 @@ class GroupChecks:
                 raise Violation(f"{state.owner} is parked, and in no group")
             return
         group = owner_key(share.group)
-        taken = self.permits[group].get(str(share.permit))
-        if state.state in TAKEN and taken != f"{key}-{state.ticket_epoch}":
+        taken = {self.permits[group].get(str(number)) for number in state.permits}
+        if state.state in TAKEN and taken != {f"{key}-{state.ticket_epoch}"}:
             raise Violation(f"{state.owner} is {state.state}, and has no permit of {share.group}: {share}")
         if (state.parked or (share.ticket and state.state == "waiting")) and share.ticket not in self.queues[group]:
             raise Violation(f"{state.owner} is {state.state}, and has no place in the queue of {share.group}: {share}")
@@ -144,7 +202,8 @@ class GroupChecks:
                     state is None
                     or share is None
                     or state.state not in TAKEN
-                    or (str(share.permit), owner_key(share.group), str(state.ticket_epoch)) != (number, group, epoch)
+                    or int(number) not in state.permits
+                    or (owner_key(share.group), str(state.ticket_epoch)) != (group, epoch)
                 ):
                     raise Violation(f"permit {number} is {lease_id}'s, and {self._owner(key)} says {state}")
         for group, queue in self.queues.items():
@@ -182,8 +241,13 @@ class GroupChecks:
         key = self.permits[group][number].partition("-")[0]
         mine = self._checks.states[key]
         assert mine.share is not None
-        if len(self.permits[group]) > mine.share.most:
-            raise Violation(f"{mine.owner} is one of {len(self.permits[group])} of {mine.share.group}: {mine.share}")
+        weight, most = self._terms(mine)
+        if len(mine.permits) != weight:
+            raise Violation(f"{mine.owner} weighs {weight} and has permits {mine.permits}")
+        if len(self.permits[group]) > most:
+            raise Violation(
+                f"{mine.owner} is one of {len(self.permits[group])} of {mine.share.group}, which may have {most}: {mine.share}"
+            )
         earlier = before.get(key)
         queue = self._before.get(group, self.queues[group])
         if earlier is None or not earlier.waits:

@@ -37,6 +37,8 @@ class Operator:
         self._forgets = world.draw("forgets", 0.0, 0.0, 0.5)
         self._chances = Dice(world.seed + (1 << 42))  # separate, so that the rest of a seed's run stays the same
         self._withdraws = Draw(self._chances, world.draw.theme)("withdraws", 0.0, 0.0, 0.0, 0.2)
+        self._limits = Dice(world.seed + (1 << 44))
+        self._sets_limits = Draw(self._limits, world.draw.theme)("sets_limits", 0.0, 0.0, 0.3)
         self._blocked_ms: dict[tuple[str, int], int] = {}
         self._worker = Worker(world.connect("operator"), world)
         self._hive = world.connect("hive-operator", steady=True)
@@ -57,6 +59,8 @@ class Operator:
                 self._force(world.dice.pick(list(claims.held.values())).id)
             if self._withdraws:
                 self._withdraw()
+            if self._sets_limits and self._limits.chance(self._sets_limits):
+                self._set_limit()
             self._clean()
             if world.dice.chance(self._forgets):
                 self._forget()
@@ -127,6 +131,15 @@ class Operator:
             owner = self._chances.pick(waiting)
             self._world.checks.claims.withdraws_by_force(owner)
             self._insist(lambda manager: manager.force_withdraw(owner, reason="no longer wanted", user="operator"))
+
+    def _set_limit(self) -> None:
+        """Store another limit of a group, or delete it."""
+        group, leases = self._limits.pick(self._world.workload.groups), self._limits.below(4)
+        weight = 1 + (leases > 1 and self._limits.chance(0.3))
+        if leases:
+            self._insist(lambda manager: manager.set_group(group, leases, weight=weight, user="operator"))
+        else:
+            self._insist(lambda manager: manager.drop_group(group, user="operator"))
 
     def _force(self, lease_id: str) -> None:
         self._world.checks.claims.forces(lease_id)

@@ -36,6 +36,8 @@ class State(NamedTuple):
     :param zxid: of the write that set its state.
     :param until_ms: when its invitation ends; 0: it is not invited.
     :param old_turn: the turn that it had when its invitation ended.
+    :param weight: how many permits it asks for; 0: the default.
+    :param permits: the numbers of all its permits.
     """
 
     owner: str
@@ -54,12 +56,15 @@ class State(NamedTuple):
     until_ms: int = 0
     old_turn: int = 0
     written_ms: int = 0
+    weight: int = 0
+    permits: tuple[int, ...] = ()
 
     @classmethod
     def of(cls, node: Znode) -> State:
         data: dict[str, Any] = json.loads(node.data)
         zxid, state = node.stat.mzxid, data["state"]
         modes = modes_of(data["locks"])
+        share = Share(*data["share"]) if "share" in data else None
         places: dict[str, int] = {}
         if state in HOLDING:
             places = dict.fromkeys(modes, data["written"] or zxid)
@@ -77,11 +82,13 @@ class State(NamedTuple):
             places,
             data["token"] or zxid,
             zxid,
-            Share(*data["share"]) if "share" in data else None,
+            share,
             data["priority"],
             node.stat.mtime_ms + round(data.get("invitation_s", 0) * 1000) if state == "invited" else 0,
             data.get("old_turn", 0),
             node.stat.mtime_ms,
+            data.get("weight", 0),
+            () if share is None or share.permit is None else (share.permit, *data.get("permits", ())),
         )
 
     @property

@@ -64,6 +64,9 @@ LIMITED: Theme = {
 LIMITED_AND_LOCKED: Theme = LIMITED | {"reads": 0.3, "limits": 0.7, "hives": 1}
 """They wait for both, and some for locks alone."""
 
+LIMITS_CHANGE: Theme = LIMITED | {"sets_limits": 0.6, "heavy": 0.4, "rounds": 25}
+"""An operator stores other limits all the time, and some requests take several permits."""
+
 INVITED: Theme = {
     "lates": 0.8, "partitions": 2, "reads": 0.3, "databases": 0.1, "machines": 3, "owners": 6, "threads": 2, "naps": 3,
     "invitations_s": (0.2, 2.0), "refuse": 0.0, "lose": 0.0, "faults": 0.002, "no_waits": 0.0,

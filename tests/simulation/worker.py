@@ -11,6 +11,7 @@ from airflow_hivelock.locks.backend import Blocked, NeedsSlot
 from airflow_hivelock.locks.backends.zookeeper import ZooKeeperBackend
 from airflow_hivelock.locks.backends.zookeeper.acquisition import QUICKER
 from airflow_hivelock.locks.errors import (
+    InvalidRequest,
     LeaseMismatch,
     LockLost,
     LockTimeout,
@@ -180,7 +181,7 @@ class Job:
         return outcome
 
     def _acquire(self) -> Lease | NeedsSlot | Blocked | None:
-        worker, owner = self._worker, self._owner
+        worker, owner, request = self._worker, self._owner, self._request
         try:
             manager = worker.manager
         except UpgradeNeeded as error:
@@ -206,6 +207,12 @@ class Job:
                 self._note(f"is blocked: {', '.join(map(str, outcome.by))}")
                 if self._request.has_slot and not give_up:
                     return outcome
+            except InvalidRequest as error:
+                self._note(f"is refused: {error}")
+                if not request.limit or not self._world.checks.groups.was_too_heavy(owner.key, request.limit, began[1]):
+                    raise Violation(f"{owner.name} is refused, and was never too heavy: {error}") from error
+                self._withdrawn(pending)
+                return None
             except LockTimeout as error:
                 self._timed_out(error, *began)
                 self._withdrawn(pending)

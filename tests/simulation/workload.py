@@ -68,6 +68,8 @@ class Workload:
         self._gives_back = Draw(self.parts, draw.theme)("gives_back", 0.0, 0.0, 0.5)
         self.slots = Dice(world.seed + (1 << 41))
         self._invitations_s = Draw(self.slots, draw.theme)("invitations_s", (0.0,), (0.0, 0.5), (0.2, 2.0), (10.0,))
+        self._weights = Dice(world.seed + (1 << 45))
+        self._heavy = Draw(self._weights, draw.theme)("heavy", 0.0, 0.0, 0.4)
         self._owners = [self._draw_owner(f"o{number}") for number in range(draw("owners", 2, 3, 4))]
         self.workers: list[Worker] = []
         self._working: dict[Task, Owner] = {}
@@ -77,6 +79,11 @@ class Workload:
     def objects(self) -> list[str]:
         """All that there is in this run, as paths below Hive's namespace."""
         return [path_of(name) for name in (*self._partitions, *TABLES, DATABASE)]
+
+    @property
+    def groups(self) -> tuple[str, ...]:
+        """The groups of leases that requests name."""
+        return self._groups
 
     @property
     def rounds(self) -> int:
@@ -168,5 +175,7 @@ class Workload:
         request = replace(asked, attempt=owner.attempt, wait=wait, deferred=deferred, priority=priority)
         if request.limit and dice.chance(self._unequal):
             request = replace(request, limit=replace(request.limit, most=1 + dice.below(3)))
+        if request.limit and self._heavy and self._weights.chance(self._heavy):
+            request = replace(request, limit=replace(request.limit, weight=1 + self._weights.below(3)))
         timeout_s = dice.pick(self._timeouts_s) if wait else 0.0
         return Job(worker, owner, request, timeout_s, self._gives_up, dice.below(self._naps), 0.8, self._gives_back)

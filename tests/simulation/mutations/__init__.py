@@ -15,6 +15,7 @@ or none in this form of the protocol:
 from tests.simulation.mutations import (
     at_once,
     deferred,
+    group_limits,
     groups,
     invited,
     lease,
@@ -35,6 +36,7 @@ __all__ = [
     "Mutation",
     "at_once",
     "deferred",
+    "group_limits",
     "groups",
     "invited",
     "lease",
