@@ -44,6 +44,8 @@ SCENARIOS = (
         "InvitedUrgentBoth",
         "GroupInvitedDies",
         "GroupOfTwoLimits",
+        "GroupLimitsInvited",
+        "GroupTooHeavy",
     ),
 )
 RUNS, DEPTH = 60, 120
@@ -123,10 +125,13 @@ class Behaviour:
         )
         flags = (bool(hives - self.hives), bool(self.hives - hives))
         changed = [name for name, owner in owners.items() if owner != self.state.of(name)]
-        for name in changed or ([""] if made or gone or any(flags) else []):
+        limits = self._limits(text)
+        limited = limits != self.state.limits
+        for name in changed or ([""] if made or gone or any(flags) or limited else []):
             before, after = self.state.of(name), owners.get(name, Owner())
             wrote = before.record != after.record
-            yield Step(name, zxid, 0, 0, self.state, before, after, made, gone, *flags, audited=False, wrote=wrote)
+            yield Step(name, zxid, 0, 0, self.state, before, after, made, gone, *flags, limited, wrote, limited)
+        self.state.limits = limits
         for name in changed:
             self.state.remember_turns(name, self.state.of(name), owners[name], zxid)
         self.state.owners, self.state.objects, self.state.hives, self.hives = owners, objects, frozenset(hives), hives
@@ -140,6 +145,10 @@ class Behaviour:
 
     def _locking(self, text: dict[str, Any]) -> set[str]:
         return {each["by"] for each in text["locks"]}
+
+    def _limits(self, text: dict[str, Any]) -> dict[str, tuple[int, int]]:
+        stored = self.scenario["limits"][: len(self.scenario["limits"]) - text["left"]["limits"]]
+        return {"g": (stored[-1], 1)} if stored and stored[-1] else {}
 
     def _most(self) -> int:
         numbers = [*self.state.objects.values(), *(node.made for node in self.hives)]
@@ -168,7 +177,8 @@ class Behaviour:
             lost=frozenset(PATHS[on] for on in record["lost"]),
             group="g" if most else "",
             most=most,
-            permit=record["permit"] or None,
+            weight=self.scenario["weight"][name],
+            permits=tuple(sorted(record["permit"])),
             parked=f"place {record['parked']}" if state == "parked" else "",
             kept=record["kept"] if state == "away" else 0,
         )

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from airflow_hivelock.locks.backends.zookeeper.layout import LockData, LockNode
-from airflow_hivelock.locks.model import locks_from_json
+from airflow_hivelock.locks.model import locks_from_json, owner_key
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Sequence
@@ -93,7 +93,8 @@ class History:
     _freed: dict[tuple[str, str], int] = field(default_factory=dict)
     _places: dict[str, Place] = field(default_factory=dict)
     _alive: dict[str, int] = field(default_factory=dict)
-    _counted: defaultdict[str, set[str]] = field(default_factory=lambda: defaultdict(set))
+    _counted: defaultdict[str, dict[str, int]] = field(default_factory=lambda: defaultdict(dict))
+    _limits: dict[str, int] = field(default_factory=dict)
 
     @classmethod
     def of(
@@ -143,6 +144,8 @@ class History:
             if parent == self.layout.records and write.data:
                 self._request(name, json.loads(write.data), transaction)
                 touched.add(name)
+            elif write.path == self.layout.limit(parent.rpartition("/")[2]):
+                self._limits[parent.rpartition("/")[2]] = json.loads(write.data)["leases"] if write.data else 0
             elif write.path == self.layout.alive(name):
                 self._life(name, transaction.zxid, ended=write.data is None)
             elif LockNode.parse(name):
@@ -172,7 +175,7 @@ class History:
             self._places.setdefault(key, Place(zxid, transaction.time_ms, record["priority"]))
         elif state != "granted" and not record.get("old_turn"):  # these two can wait again at their old place
             self._places.pop(key, None)
-        self._count(key, state, record.get("share"), zxid)
+        self._count(key, state, record.get("share"), 1 + len(record.get("permits", ())), zxid)
 
     def _grant(self, key: str, lease_id: str, asked: int, priority: int, transaction: Transaction) -> None:
         """A request got all its lock nodes."""
@@ -210,17 +213,19 @@ class History:
         else:
             self._alive.setdefault(key, zxid)
 
-    def _count(self, key: str, state: str, share: Sequence[Any] | None, zxid: int) -> None:
-        """A lease came among those of its group, or went."""
+    def _count(self, key: str, state: str, share: Sequence[Any] | None, weight: int, zxid: int) -> None:
+        """A lease came among those of its group, or went. A limit that became smaller meanwhile takes none from a holder."""
         if state not in HOLDING or share is None:
             for leases in self._counted.values():
-                leases.discard(key)
+                leases.pop(key, None)
             return
         group, most = share[:2]
-        self._counted[group].add(key)
-        self.most[group] = max(self.most[group], len(self._counted[group]))
-        if len(self._counted[group]) > most:
-            self.halves.append(f"{zxid:#x}: {len(self._counted[group])} leases of {group!r} stand, and {most} may")
+        came = key not in self._counted[group]
+        self._counted[group][key] = weight
+        held, most = sum(self._counted[group].values()), self._limits.get(owner_key(group)) or most
+        self.most[group] = max(self.most[group], held)
+        if came and held > most:
+            self.halves.append(f"{zxid:#x}: {held} leases of {group!r} stand, and {most} may")
 
     def _lock(self, target: str, name: str, data: bytes | None, zxid: int) -> str:
         """Note that a lock node was created, or deleted if *data* is None, and its owner."""

@@ -47,7 +47,7 @@ def half_released() -> None:
 
 def limits_ignored() -> None:
     """There is always one more lease of a group, though it bears but one."""
-    worker.FEW = LeaseLimit("few", 1)
+    worker.FEW, worker.CHANGES = LeaseLimit("few", 1), 0.0
     permits.free = lambda *_: True
 
 

@@ -17,7 +17,20 @@ if TYPE_CHECKING:
 
 FEW = LeaseLimit("few", 1)
 POLLS = 20
-TAKEN = {"enter", "grant", "queue", "park", "invite", "take_over", "work", "release", "keeper_frees", "return_lease"}
+HEAVY = LeaseLimit("few", 9, weight=2)
+TAKEN = {
+    "set_limit",
+    "enter",
+    "grant",
+    "queue",
+    "park",
+    "invite",
+    "take_over",
+    "work",
+    "release",
+    "keeper_frees",
+    "return_lease",
+}
 """The actions that the story needs at least."""
 
 
@@ -65,6 +78,10 @@ class Story:
         self.follow(holder, urgent, waiter, self.begin("last", **writes))
         one = self.get(self.begin("one of few", writes=["dw.u"], limit=FEW))
         self.follow(one, self.begin("another of few", writes=["dw.v"], limit=FEW))
+        self.manager.set_group("few", 2, user="story")
+        heavy = self.get(self.begin("two of few", writes=["dw.u"], limit=HEAVY))
+        self.follow(heavy, self.begin("light", writes=["dw.v"], limit=LeaseLimit("few", 9)))
+        self.manager.drop_group("few", user="story")
         self.get(self.begin("late", **writes, deferred=DeferredGrant(30.0)))
         behind = self.begin("behind", **writes)
         self.get(behind)

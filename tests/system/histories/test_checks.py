@@ -9,7 +9,7 @@ import pytest
 
 from airflow_hivelock.locks import rules
 from airflow_hivelock.locks.backends.zookeeper.layout import Layout, LockData
-from airflow_hivelock.locks.model import locks_to_json
+from airflow_hivelock.locks.model import locks_to_json, owner_key
 from tests.system.deaths.verdict import locks_on
 from tests.system.histories.checks import STALE_S, History
 from tests.system.histories.transactions import Transaction, Write
@@ -144,6 +144,25 @@ def test_more_leases_of_a_group_than_it_bears_are_told() -> None:
         "0x2: 2 leases of 'few' stand, and 1 may"
     ]
     assert story.history.most == {"few": 2}
+
+
+def test_a_smaller_limit_and_a_heavy_lease_are_counted() -> None:
+    story = Story()
+    other = rules.request("any", writes=["dw.u/dt=1"]).locks
+
+    def limit(zxid: int, leases: int) -> None:
+        data = json.dumps({"leases": leases}).encode()
+        story.history.replay(Transaction(zxid, 0, (Write(LAYOUT.limit(owner_key("few")), data),)))
+
+    limit(0, 2)
+    story.grant(0, "a", share=["few", 9, 0, "", 0], permits=[1])
+    limit(1, 1)
+    story.write(1, "a", "granted", share=["few", 9, 0, "", 0], permits=[1])
+    assert story.history.broken == [], "no lease is taken from a holder"
+    story.write(2, "b", "granted", *nodes("b", other)[1:], share=["few", 9, 2, "", 0], locks=locks_to_json(other[1:]))
+    assert [line for line in story.history.broken if "leases of 'few'" in line] == [
+        "0x3: 3 leases of 'few' stand, and 1 may"
+    ]
 
 
 @pytest.mark.parametrize(

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from sqlalchemy import bindparam, delete
 
-from airflow_hivelock.locks import LockManager, connect, invitations, queueing
+from airflow_hivelock.locks import LockManager, connect, invitations, permits, queueing
 from airflow_hivelock.locks.backends.database import DatabaseBackend
+from airflow_hivelock.locks.backends.database.candidate import Candidate
 from airflow_hivelock.locks.backends.database.dialect import DatabaseDialect
 from airflow_hivelock.locks.backends.database.postgresql import PostgreSQL
 from airflow_hivelock.locks.backends.database.record import Record, State
@@ -112,6 +113,15 @@ def permits_are_not_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(queueing, "in_the_way_of_permit", lambda *_: [])
 
 
+def stored_limit_is_ignored(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(permits, "limit", lambda own, stored: own)
+
+
+def heavy_holder_counts_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    original = Candidate.other
+    monkeypatch.setattr(Candidate, "other", lambda *args, **given: original(*args, **given)._replace(weight=1))
+
+
 def _decided(monkeypatch: pytest.MonkeyPatch, **changes: object) -> None:
     """Each grant writes these values."""
     original = Record.decided
@@ -155,6 +165,8 @@ FAULTS = {
     release_leaves_rows: "NothingLeft: a lock node on dw",
     a_lock_gets_no_row: "LeaseHasItsNodes: no lock node on dw/t/dt=1",
     permits_are_not_counted: "it takes permit 2 of 1",
+    stored_limit_is_ignored: "it takes permit 3 of 2",
+    heavy_holder_counts_once: "it takes permit 3 of 2",
     grant_takes_no_permit: "PermitsMatchRecords",
     grant_has_an_old_token: "the token does not grow",
     take_over_keeps_the_epoch: "the epoch does not grow",

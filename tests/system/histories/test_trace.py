@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from airflow_hivelock.locks import LockManager
+from airflow_hivelock.locks import permits as rules
 from airflow_hivelock.locks.backends.zookeeper import ZooKeeperBackend, permits, waiting
 from airflow_hivelock.locks.backends.zookeeper.layout import Layout
-from airflow_hivelock.locks.backends.zookeeper.permits import GroupLook
 from airflow_hivelock.locks.backends.zookeeper.queue import Queues
 from airflow_hivelock.locks.backends.zookeeper.session import KazooSession
 from airflow_hivelock.locks.backends.zookeeper.store import ZooKeeperStore
@@ -105,10 +105,15 @@ def release_leaves_a_node(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def permits_are_not_counted(monkeypatch: pytest.MonkeyPatch) -> None:
-    def free(self: GroupLook, *_: object) -> int:
-        return next(number for number in count() if number not in self.numbers)
+    monkeypatch.setattr(rules, "free", lambda *_: True)
 
-    monkeypatch.setattr(GroupLook, "free", free)
+
+def stored_limit_is_ignored(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rules, "limit", lambda own, stored: own)
+
+
+def heavy_one_takes_one_permit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rules, "weight", lambda own, stored: 1)
 
 
 def grant_takes_no_permit(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -146,6 +151,8 @@ FAULTS = {
     grants_before_its_turn: "comes before it, and has its ticket",
     release_leaves_a_node: "NothingLeft: a lock node on dw",
     permits_are_not_counted: "it takes permit 2 of 1",
+    stored_limit_is_ignored: "it takes permit 3 of 2",
+    heavy_one_takes_one_permit: "it weighs 2 and takes 1 permits",
     grant_takes_no_permit: "PermitsMatchRecords",
     take_over_keeps_the_epoch: "the epoch does not grow",
     take_over_keeps_the_token: "the token does not grow",

@@ -14,10 +14,13 @@ import random
 import sys
 import threading
 import time
+from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from airflow_hivelock.locks import (
+    InvalidRequest,
     Lease,
     LeaseLimit,
     LockLost,
@@ -38,6 +41,9 @@ if TYPE_CHECKING:
     from airflow_hivelock.locks.model import LockRequest
 
 FEW = LeaseLimit("few", 2)
+CHANGES = 0.03
+"""How likely a worker stores another limit of that group before a request."""
+
 PRIORITIES = (1, 1, 5, 10)
 DAYS = [f"2013-01-{day:02}" for day in range(1, 9)]
 
@@ -51,6 +57,8 @@ def main(url: str, directory: Path, seed: int) -> None:
         turn = 0
         while not over.is_set():
             turn += 1
+            if chance.random() < CHANGES:
+                change_limit(manager, chance)
             lease = acquire(manager, f"{os.getpid()}-{turn}", chance)
             if lease is None:
                 continue
@@ -59,6 +67,15 @@ def main(url: str, directory: Path, seed: int) -> None:
                 log.write(f"{name}\n")
             log.flush()
             release(manager, lease)
+
+
+def change_limit(manager: LockManager, chance: random.Random) -> None:
+    """Store another limit of the group, or delete it."""
+    with suppress(StoreUnavailable):
+        if leases := chance.choice([0, 1, 2, 3]):
+            manager.set_group("few", leases, weight=chance.choice([1, leases]), user="worker")
+        else:
+            manager.drop_group("few", user="worker")
 
 
 def acquire(manager: LockManager, owner: str, chance: random.Random) -> Lease | None:
@@ -73,14 +90,14 @@ def acquire(manager: LockManager, owner: str, chance: random.Random) -> Lease | 
         "reads": reads,
         "writes": writes,
         "priority": 1 if writes == ["dw.delays"] else chance.choice(PRIORITIES),
-        "limit": FEW if chance.random() < 0.25 else None,
+        "limit": replace(FEW, weight=chance.choice([0, 0, 1, 2])) if chance.random() < 0.25 else None,
     }
     timeout_s = chance.choice([0, 0.1, 5, 30])
     try:
         if chance.random() < 0.2:
             return with_slot(manager, asked, timeout_s, chance)
         return manager.acquire(**asked, timeout_s=timeout_s)
-    except (LockTimeout, StoreUnavailable, Withdrawn):
+    except (InvalidRequest, LockTimeout, StoreUnavailable, Withdrawn):  # invalid: heavier than the limit is now
         return None
 
 

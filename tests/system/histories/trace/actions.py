@@ -140,7 +140,7 @@ def take_over(step: Step) -> Reasons:
         yield from unless(step.new.token != step.zxid, "the token does not grow")
     if step.old.state in (WAITING, PARKED):
         yield from lives(step)
-    kept = ("ticket_epoch", "entry", "locks", "since", "places", "lost", "permit", "parked")
+    kept = ("ticket_epoch", "entry", "locks", "since", "places", "lost", "permits", "parked")
     yield from same(step, kept)
     yield from same_tickets(step)
     yield from unless(step.before.nodes != step.after.nodes, "it changes lock nodes")
@@ -244,6 +244,15 @@ def unlock_table(step: Step) -> Reasons:
     yield from only(step, "nodes")
 
 
+# Of spec/Locks.tla.
+
+
+def set_limit(step: Step) -> Reasons:
+    yield from unless(not step.limited, "no limit of a group is stored or deleted")
+    yield from unless(step.key or step.made or step.gone, "it changes more than that")
+    yield from unless(not step.audited, "no audit entry names it")
+
+
 # Not in spec/: what the README lists as left out.
 
 
@@ -317,7 +326,7 @@ def _actions(*actions: Action) -> dict[str, Action]:
 SPECIFIED = _actions(
     *(enter, grant, queue, give_back, release, mark, place, take_over, free, session_ends, keeper_frees),
     *(invite, take_up, end_invitation, park),
-    *(hive_creates, hive_unlocks, hive_deletes_parent, hive_dies, unlock_table),
+    *(set_limit, hive_creates, hive_unlocks, hive_deletes_parent, hive_dies, unlock_table),
 )
 """The actions of the specification that change what ZooKeeper stores."""
 

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
     from airflow_hivelock.locks.backends.database.store import Store
 
-AUDITED = ("request", "lock", "audit")
+AUDITED = ("request", "lock", "audit", "group")
 
 _TABLE = """
 CREATE TABLE {changes} (
@@ -117,7 +117,8 @@ class Audit:
             yield "CREATE TABLE {changes}_order (number BIGINT)".format(**known)
             yield "INSERT INTO {changes}_order VALUES (0)".format(**known)
         for name in AUDITED:
-            of_table = {"table": f"{tables.qualified}{name}", "name": name, **known}
+            suffix = getattr(tables, name).name.removeprefix(tables.prefix)
+            of_table = {"table": f"{tables.qualified}{suffix}", "name": name, **known}
             if kind == "postgresql":
                 yield _DEFERRED.format(**of_table)
                 continue

@@ -181,14 +181,23 @@ def lives(step: Step) -> Reasons:
 
 
 def takes_permit(step: Step) -> Reasons:
-    """``PermitsAreCounted``: no other request has taken one since the look, so the number is exact.
+    """``PermitsAreCounted``: no other request has taken one since the look, and the limit has not changed, so the number is exact.
 
     In a database, no request of the group that waits for a permit may be before it.
     """
     new = step.after.permits - step.before.permits
-    for group, _ in new:
-        taken = 1 + sum(group == other for owner in step.world.owners.values() for other, _ in owner.permits)
-        yield from unless(taken > step.new.most, f"it takes permit {taken} of {step.new.most} of its group")
+    if new:
+        most, weight = step.world.limits.get(step.new.group, (step.new.most, 1))
+        others = (owner.permits for key, owner in step.world.owners.items() if key != step.key)
+        taken = len(step.after.permits) + sum(group == step.new.group for permits in others for group, _ in permits)
+        yield from unless(taken > most, f"it takes permit {taken} of {most} of its group")
+        asked = step.old.weight if step.world.exact else step.new.weight
+        known = not step.world.exact or (
+            step.old.ticket_epoch == step.new.ticket_epoch and step.old.state in (WAITING, PARKED)
+        )
+        yield from unless(
+            known and len(new) != (asked or weight), f"it weighs {asked or weight} and takes {len(new)} permits"
+        )
     for key, other in step.world.owners.items() if new and step.world.exact else ():
         if key == step.key or other.record.state != PARKED or other.record.group != step.new.group:
             continue

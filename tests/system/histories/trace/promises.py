@@ -31,8 +31,9 @@ def after(step: Step, *, hive: bool) -> Iterator[str]:
         elif node.mode != record.locks[on]:
             yield f"LeaseHasItsNodes: {node.mode} on {on}, it asked for {record.locks[on]}"
     yield from _tickets(owner)
-    permits = {(record.group, record.permit)} if record.group and record.state in (GRANTED, LOST, INVITED) else set()
-    if owner.permits != permits:
+    has = record.group and record.state in (GRANTED, LOST, INVITED)
+    permits = {(record.group, number) for number in record.permits} if has else set()
+    if owner.permits != permits or (has and not permits):
         yield f"PermitsMatchRecords: it has permits {_numbers(owner.permits)}, its record tells {_numbers(permits)}"
     if owner.parked != ({record.parked} if record.parked and record.state in (WAITING, PARKED) else set()):
         yield f"PermitsMatchRecords: it has places {sorted(owner.parked)}, its record tells {record.parked!r}"

@@ -32,7 +32,8 @@ class Reader:
         for write in transaction.writes:
             change.add(write)
         made, gone = frozenset(change.made), frozenset(change.gone)
-        for key in change.owners or ([""] if made or gone or change.hives_made or change.hives_gone else []):
+        others = made or gone or change.hives_made or change.hives_gone or change.limited
+        for key in change.owners or ([""] if others else []):
             before, after = self.state.of(key), change.owners.get(key, NOTHING)
             yield Step(
                 key,
@@ -48,6 +49,7 @@ class Reader:
                 bool(change.hives_gone),
                 change.audited,
                 key in change.wrote,
+                change.limited,
             )
         self._apply(change, transaction.zxid)
 
@@ -57,6 +59,7 @@ class Reader:
             state.put(key, owner, zxid)
         state.objects = change.objects
         state.hives = change.hives
+        state.limits = change.limits
 
     def name_of(self, key: str) -> str:
         """The owner's name; its key if no record has told the name."""
@@ -79,7 +82,8 @@ class _Change:
         self.made: set[str] = set()
         self.gone: set[str] = set()
         self.wrote: set[str] = set()
-        self.audited = False
+        self.audited = self.limited = False
+        self.limits = dict(reader.state.limits)
         self.hives_made: list[Node] = []
         self.hives_gone: list[Node] = []
 
@@ -134,6 +138,12 @@ class _Change:
             one = frozenset([(group, int(name))])
             held = self._of(key).permits
             self._set(key, permits=held | one if write.data is not None else held - one)
+        elif (kind, name) == ("", "limit"):
+            self.limited = True
+            self.limits.pop(group, None)
+            if write.data is not None:
+                data = json.loads(write.data)
+                self.limits[group] = data["leases"], data["weight"]
         elif kind == "queue":
             key = name.partition("-")[0]
             places = self._of(key).parked
@@ -188,7 +198,8 @@ def read_record(data: dict[str, Any], zxid: int, time_ms: int) -> Record:
         lost=frozenset(map(_on, data.get("lost", ()))),
         group=owner_key(share[0]) if share[0] else "",
         most=share[1],
-        permit=share[2],
+        weight=data.get("weight", 0),
+        permits=() if share[2] is None else (share[2], *data.get("permits", ())),
         parked=share[3],
         kept=data.get("old_turn", 0),
         token=data["token"] or (zxid if holds else 0),

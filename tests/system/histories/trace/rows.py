@@ -92,6 +92,9 @@ class RowReader:
         for change in transaction.changes:
             if change.table == "audit":
                 continue
+            if change.table == "group":
+                yield self._limit(change, transaction, audited)
+                continue
             key = self._owner_of(change)
             if change.table == "request" and change.new:
                 if touched.get(key) and change.new["place"] != self._requests[key]["place"]:
@@ -106,6 +109,16 @@ class RowReader:
                 touched.setdefault(key, False)
         for key in touched:
             yield from self._steps_of(key, transaction, audited)
+
+    def _limit(self, change: Change, transaction: RowTransaction, audited: set[str]) -> Step:
+        """The step that stores or deletes a limit. It is applied at once, as no other step of its transaction depends on it."""
+        nothing, row = Owner(), change.new or change.old
+        assert row
+        self.state.limits.pop(row["name"], None)
+        if change.new:
+            self.state.limits[row["name"]] = row["leases"], row["weight"]
+        zxid, time_ms = transaction.zxid, transaction.time_ms
+        return Step("", zxid, time_ms, 0, self.state, nothing, nothing, audited="" in audited, limited=True)
 
     def _owner_of(self, change: Change) -> str:
         row = change.new or change.old
@@ -163,14 +176,13 @@ class RowReader:
         alive = None
         if row and record.state in (WAITING, PARKED) and row["seen_us"]:
             alive = Life(record.process, 0, row["seen_us"] // 1000 + self._dead_ms)
-        permit = (record.group, record.ticket_epoch)
-        counts = row is not None and row["group_key"] is not None and record.permit is not None
+        counts = row is not None and row["group_key"] is not None
         return Owner(
             record,
             tickets=dict.fromkeys(mine, ticket),
             alive=alive,
             nodes=frozenset(nodes),
-            permits=frozenset([permit] if counts else ()),
+            permits=frozenset((record.group, number) for number in record.permits if counts),
             parked=frozenset([record.parked] if record.parked and record.state in (WAITING, PARKED) else ()),
             away=record.state == AWAY,
         )
@@ -190,7 +202,7 @@ def _steps(before: Owner, after: Owner) -> Iterator[tuple[Owner, Owner]]:
         epoch=new.epoch,
         attempt=new.attempt,
         begin=new.begin,
-        permit=None,
+        permits=(),
         until_ms=0,
     )
     parked = frozenset([waits.parked] if waits.parked else ())
@@ -218,10 +230,18 @@ def read_row(row: Row, old: Record, zxid: int) -> Record:
         since=since if state == GRANTED else 0,
         group=row["lease_group"],
         most=row["most_leases"],
-        permit=place if row["lease_group"] and state in (GRANTED, INVITED) else None,
+        weight=row["weight"] or 0,
+        permits=_permits(row),
         parked=str(row["group_turn"]) if row["group_turn"] else "",
         kept=row["turn"] if state == AWAY else row["old_turn"],
         token=row["token"],
         until_ms=row["until_us"] // 1000 if state == INVITED else 0,
         turn_ms=row["turn_us"] // 1000,
     )
+
+
+def _permits(row: Row) -> tuple[int, ...]:
+    """The permits of a row that counts. A database numbers none, so they have the request's place and a number."""
+    if not row["lease_group"] or row["state"] not in (GRANTED, INVITED):
+        return ()
+    return tuple(row["place"] * 1000 + number for number in range(row["weight"] or 1))

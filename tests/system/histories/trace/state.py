@@ -51,6 +51,8 @@ class Record:
 
     :param given: what its lease has given back.
     :param since: the zxid that created its lock nodes; 0: it has none, or only placeholders (*places*).
+    :param most: its own limit, and *weight*: how many permits it asks for, if it says so.
+    :param permits: the numbers of its permits.
     :param parked: its node in the queue of its group.
     :param kept: the turn that it had when its invitation ended.
     :param until_ms: when its invitation ends.
@@ -72,7 +74,8 @@ class Record:
     lost: frozenset[str] = frozenset()
     group: str = ""
     most: int = 0
-    permit: int | None = None
+    weight: int = 0
+    permits: tuple[int, ...] = ()
     parked: str = ""
     kept: int = 0
     token: int = 0
@@ -168,6 +171,7 @@ class State:
         database a time in milliseconds: there a request can go while another one is decided.
     :param exact: a database, which reads and writes in one transaction. So a step has read this very state.
     :param passing_ms: in a database, for how long a request that waits may be passed.
+    :param limits: the limit and the default weight of each group that has them in the store.
     :param tokens: in a database, the largest token of the leases that an object has had in a mode.
     """
 
@@ -180,6 +184,7 @@ class State:
     exact: bool = False
     passing_ms: int = 0
     tokens: dict[tuple[str, str], int] = field(default_factory=dict)
+    limits: dict[str, tuple[int, int]] = field(default_factory=dict)
 
     def of(self, key: str) -> Owner:
         return self.owners.get(key, NOTHING)
@@ -242,6 +247,7 @@ class Step:
     :param hives_made, hives_gone: whether it has created or deleted lock nodes of Hive's.
     :param audited: whether it has written an entry of the audit trail.
     :param wrote: whether it has written the owner's record.
+    :param limited: whether it has stored or deleted the limit of a group.
     """
 
     key: str
@@ -257,6 +263,7 @@ class Step:
     hives_gone: bool = False
     audited: bool = False
     wrote: bool = True
+    limited: bool = False
 
     @property
     def old(self) -> Record:
