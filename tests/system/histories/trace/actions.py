@@ -16,6 +16,7 @@ from tests.system.histories.trace.conditions import (
     first_look,
     later_call,
     lives,
+    lives_if_it_lived,
     look_at_turn,
     new_tickets,
     only,
@@ -75,10 +76,7 @@ def queue(step: Step) -> Reasons:
     yield from states(step, (*NO_REQUEST, AWAY, PARKED), WAITING)
     yield from starts(step)
     yield from new_tickets(step, claims=True)
-    # A parked request keeps its liveness node. If its session has just ended, its process notices that at its next step.
-    ended = step.old.state == PARKED and step.old.process == step.new.process and step.before.alive is None
-    if not ended:
-        yield from lives(step)
+    yield from lives_if_it_lived(step, PARKED)
     yield from unless(step.made or step.gone, "it changes objects")
 
 
@@ -212,7 +210,7 @@ def park(step: Step) -> Reasons:
         yield from deletes_nodes(step)
     else:
         yield from starts(step)
-    yield from lives(step)
+    yield from lives_if_it_lived(step, WAITING)
     yield from unless(not step.new.group, "its request has no limit")
 
 

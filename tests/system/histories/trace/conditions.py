@@ -180,6 +180,14 @@ def lives(step: Step) -> Reasons:
     yield from unless(alive is None or alive.process != step.new.process, "it has no liveness node of its process")
 
 
+def lives_if_it_lived(step: Step, waits: str) -> Reasons:
+    """A request that waits in one queue keeps its liveness node in the other. If its session has just ended, its process notices
+    that at its next step."""
+    ended = step.old.state == waits and step.old.process == step.new.process and step.before.alive is None
+    if not ended:
+        yield from lives(step)
+
+
 def takes_permit(step: Step) -> Reasons:
     """``PermitsAreCounted``: no other request has taken one since the look, and the limit has not changed, so the number is exact.
 
