@@ -17,6 +17,7 @@ from airflow_hivelock.locks.errors import InvalidRequest
 from airflow_hivelock.locks.hive.commits import check_commits
 from airflow_hivelock.locks.hive.settings import OFF as OFF_IN_SQL
 from airflow_hivelock.locks.model import MAX_PRIORITY, LeaseLimit, LockType
+from airflow_hivelock.locks.model.group import MAX_LEASES, check_weight
 from airflow_hivelock.locks.plan import check_names, check_statements, plan, plan_sql, tries_s, turned_off
 
 if TYPE_CHECKING:
@@ -125,6 +126,7 @@ class LeaseTerms:
     max_leases: int | None = None
     lease_group: str | None = None
     lock_priority: int = 1
+    weight: int | None = None
 
     def __post_init__(self) -> None:
         """Check the values.
@@ -136,11 +138,12 @@ class LeaseTerms:
             raise InvalidRequest(
                 f"lock_priority={priority!r} is invalid. Give a whole number up to {MAX_PRIORITY:,}. The larger goes first"
             )
-        if self.max_leases is None and self.lease_group is not None:
-            raise InvalidRequest(
-                f"lease_group={self.lease_group!r} has no effect without max_leases. Set max_leases to the number of leases that "
-                "the group may hold at a time"
-            )
+        if self.weight is not None:
+            check_weight(self.weight, "how many leases of its group a task counts for")
+            if self.max_leases is None and self.lease_group is None:
+                raise InvalidRequest(
+                    f"weight={self.weight!r} has no effect, because the task is in no group. Set lease_group, or max_leases"
+                )
         self.limit("the DAG")
 
     @classmethod
@@ -152,10 +155,14 @@ class LeaseTerms:
         return cls(**{name: getattr(task, name) for name in TERMS})
 
     def limit(self, dag_id: str) -> LeaseLimit | None:
-        """The limit on the leases of the group; without a named group, on those of the DAG."""
-        if self.max_leases is None:
+        """The limit on the leases of the group; without a named group, on those of the DAG.
+
+        A group that is named without a limit has only the one in the lock store.
+        """
+        if self.max_leases is None and self.lease_group is None:
             return None
-        return LeaseLimit(dag_id if self.lease_group is None else self.lease_group, self.max_leases)
+        group = dag_id if self.lease_group is None else self.lease_group
+        return LeaseLimit(group, MAX_LEASES if self.max_leases is None else self.max_leases, self.weight or 0)
 
 
 TERMS = tuple(each.name for each in fields(LeaseTerms))

@@ -42,6 +42,9 @@ examples:
   {name} check dw.flights dw.delays
   {name} host-gone
   {name} host-gone worker-7 --reason "burnt down" --yes
+  {name} group list
+  {name} group set spark-prod --leases 8 --comment "as many as the cluster runs"
+  {name} group drop spark-prod
 
 statements, with ; in between:
   {syntax}
@@ -151,9 +154,17 @@ _ARGUMENTS: tuple[tuple[str, dict[str, Any]], ...] = (
     ("--max-leases", {
         "type": int,
         "metavar": "N",
-        "help": "LOCK waits until fewer leases of its group are held, of all users; needs --lease-group",
+        "help": "LOCK waits until fewer leases of its group are held, of all users, unless the lock store has a limit of the "
+        "group; needs --lease-group",
     }),
-    ("--lease-group", {"default": "", "metavar": "NAME", "help": "the group of leases that --max-leases counts"}),
+    ("--lease-group", {"default": "", "metavar": "NAME", "help": "the group of leases that LOCK's lease counts in"}),
+    ("--leases", {"type": int, "metavar": "N", "help": "group set: how many leases the group may hold at a time"}),
+    ("--weight", {
+        "type": int,
+        "metavar": "N",
+        "help": "LOCK: how many leases of its group it counts for; group set: the default for requests that give no weight",
+    }),
+    ("--comment", {"default": "", "metavar": "TEXT", "help": "group set: a text for people"}),
     ("--user", {"help": "the user who locks and unlocks; by default the logged-in user"}),
     ("--force", {"action": "store_true", "help": "UNLOCK also frees other users' leases; needs --reason"}),
     ("--reason", {"default": "", "help": "the reason for a force release, or why a host is gone; the audit trail keeps it"}),
@@ -161,12 +172,13 @@ _ARGUMENTS: tuple[tuple[str, dict[str, Any]], ...] = (
     ("--yes", {"action": "store_true", "help": "host-gone declares the host gone. Without --yes it only lists the work on that host"}),
     ("command", {
         "nargs": "?",
-        "choices": ("capabilities", "check", "host-gone"),
+        "choices": ("capabilities", "check", "host-gone", "group"),
         "help": "capabilities: what the lock store promises; check: whether this Hive sees its locks, which of the named "
         "tables it does not protect, and what this Airflow lacks; host-gone: list the hosts that leases record work on, "
-        "or declare that the named host is gone and its work has ended",
+        "or declare that the named host is gone and its work has ended; group: list the groups of leases, or set or drop the "
+        "limit of one",
     }),
-    ("names", {"nargs": "*", "help": "tables for check, or the host for host-gone"}),
+    ("names", {"nargs": "*", "help": "tables for check, the host for host-gone, or list, set NAME or drop NAME for group"}),
 )  # fmt: skip
 
 

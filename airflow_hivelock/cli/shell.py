@@ -21,7 +21,8 @@ from airflow_hivelock.locks.errors import HiveLockError, InvalidRequest, LockTim
 from airflow_hivelock.locks.hive.catalog import MetastoreCatalog
 from airflow_hivelock.locks.hive.coverage import Finding, check, findings_fail, unprotected
 from airflow_hivelock.locks.invalid import printable
-from airflow_hivelock.locks.model import LeaseLimit, LockObject
+from airflow_hivelock.locks.model import Group, LeaseLimit, LockObject
+from airflow_hivelock.locks.statements import answers
 from airflow_hivelock.locks.statements.session import StatementSession
 from airflow_hivelock.locks.statements.statement import Result
 
@@ -152,7 +153,7 @@ def _run(args: argparse.Namespace, connect: Connect) -> Exit:
                 timeout_s=opened.timeout_s if args.timeout is None else args.timeout,
                 lease_s=args.lease,
                 priority=args.priority,
-                limit=_limit(args.lease_group, args.max_leases),
+                limit=_limit(args),
                 force=args.force,
                 reason=args.reason,
             )
@@ -168,16 +169,18 @@ def _run(args: argparse.Namespace, connect: Connect) -> Exit:
         return _interrupted()
 
 
-def _limit(group: str, most: int | None) -> LeaseLimit | None:
-    if bool(group) != (most is not None):
-        raise InvalidRequest("use both --max-leases and --lease-group, or neither")
-    return None if most is None else LeaseLimit(group, most)
+def _limit(args: argparse.Namespace) -> LeaseLimit | None:
+    given = {"most": args.max_leases, "weight": args.weight}
+    given = {name: value for name, value in given.items() if value is not None}
+    if given and not args.lease_group:
+        raise InvalidRequest("--max-leases and --weight need --lease-group, the group of leases that is counted")
+    return LeaseLimit(args.lease_group, **given) if args.lease_group else None
 
 
 def _text(args: argparse.Namespace) -> str | None:
     """Return the statements. None if they come from a terminal."""
     if sum(map(bool, (args.command, args.execute is not None, args.file))) > 1:
-        raise InvalidRequest("use one of -e, -f, capabilities, check or host-gone")
+        raise InvalidRequest("use one of -e, -f, capabilities, check, host-gone or group")
     if args.file:
         try:
             return Path(args.file).read_text(encoding="utf-8-sig")  # editors on Windows write a byte order mark
@@ -283,8 +286,24 @@ def _shown(text: str) -> str:
 def _command(args: argparse.Namespace, opened: Opened) -> Iterator[Result]:
     if args.command == "capabilities":
         yield _capabilities(opened.manager.capabilities)
+    elif args.command == "group":
+        yield _group(args, opened.manager)
     else:
         yield from _host_gone(args, opened.manager)
+
+
+def _group(args: argparse.Namespace, manager: LockManager) -> Result:
+    """List the groups, or set or drop the limit of one."""
+    user = _actor(args.user)
+    match args.names:
+        case [] | ["list"]:
+            return answers.groups(manager.groups())
+        case ["set", name] if args.leases is not None:
+            weight = 1 if args.weight is None else args.weight
+            return answers.set_group(manager, Group(name, args.leases, weight, args.comment), user, args.reason)
+        case ["drop", name]:
+            return answers.drop_group(manager, name, user, args.reason)
+    raise InvalidRequest("write group list, group set NAME --leases N, or group drop NAME")
 
 
 def _host_gone(args: argparse.Namespace, manager: LockManager) -> Iterator[Result]:

@@ -47,10 +47,13 @@ class AcquiresLocks(NamesLocks):
         starts on a worker. Each waiting task carries a copy of the DAG: prefer ``defer`` for DAGs of many hundred tasks.
         ``defer`` starts and ends on a worker. It acquires free locks at once, and defers only to wait. ``reschedule``
         polls once a minute, and has no queue position in between. ``poke`` waits in the worker slot.
-    :param max_leases: the largest number of leases of the group at a time, including this one. None means no limit.
-        The lock store counts the leases. A task that waits for a permit holds no lock, and blocks no other task.
+    :param max_leases: the largest number of leases of the group at a time, including this one. None means no limit. A
+        limit of the group in the lock store takes precedence. The lock store counts the leases. A task that waits for
+        a permit holds no lock, and blocks no other task.
     :param lease_group: the group whose leases are counted. DAGs with the same group share it. None means the DAG's
         tasks without a group.
+    :param weight: the number of leases of its group that the task counts for. None means the group's default in the
+        lock store, or 1.
     :param lock_priority: the waiter with the larger priority goes first, within the lock store's limit on overtaking.
         None means the task's own ``priority_weight``, which is 1 by default.
     """
@@ -63,6 +66,7 @@ class AcquiresLocks(NamesLocks):
         waiting: Waiting = "trigger",
         max_leases: int | None = None,
         lease_group: str | None = None,
+        weight: int | None = None,
         lock_priority: int | None = None,
         **kwargs: Any,
     ) -> None:
@@ -70,10 +74,11 @@ class AcquiresLocks(NamesLocks):
         check_waiting(
             {"task_id": self.task_id, "lease_duration": lease_duration, "timeout": timeout, "waiting": waiting}
         )
-        weight = max(-MAX_PRIORITY, min(MAX_PRIORITY, self.priority_weight))
+        urgency = max(-MAX_PRIORITY, min(MAX_PRIORITY, self.priority_weight))
         self.max_leases = max_leases
         self.lease_group = lease_group
-        self.lock_priority = weight if lock_priority is None else lock_priority
+        self.weight = weight
+        self.lock_priority = urgency if lock_priority is None else lock_priority
         check_terms(vars(self))
         self.lease_duration = lease_duration
         self.lock_timeout = timeout  # self.timeout would be a sensor's own time-out

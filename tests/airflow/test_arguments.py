@@ -74,7 +74,9 @@ WRONG_TERMS = [
     ({"max_leases": True}, "max_leases=True"),
     ({"max_leases": "4"}, "max_leases='4'"),
     ({"max_leases": 20_000}, "from 1 to 10,000"),
-    ({"lease_group": "rerun"}, "lease_group='rerun' has no effect without max_leases"),
+    ({"weight": 2}, "weight=2 has no effect, .* Set lease_group"),
+    ({"lease_group": "rerun", "weight": 0}, "weight=0, .* from 1 to 100"),
+    ({"max_leases": 2, "weight": True}, "weight=True"),
     ({"max_leases": 4, "lease_group": " "}, "is not a group of leases"),
     ({"max_leases": 4, "lease_group": 7}, "is not a group of leases"),
     ({"lock_priority": "high"}, "lock_priority='high' is invalid. Give a whole number"),
@@ -135,7 +137,7 @@ def test_a_weight_that_is_larger_than_any_priority_is_the_largest() -> None:
     assert HiveLockOperator(**TASK, writes=["dw.t"], priority_weight=2**31 - 1).lock_priority == 10**9
 
 
-@pytest.mark.parametrize("name", ["max_leases", "lease_group", "lock_priority"])
+@pytest.mark.parametrize("name", ["max_leases", "lease_group", "weight", "lock_priority"])
 def test_a_sensor_takes_no_terms(name: str) -> None:
     with pytest.raises(TypeError, match=name):
         HiveLockSensor(**{**TASK, "reads": ["dw.t"], name: 1})  # type: ignore[arg-type]

@@ -10,7 +10,7 @@ import pytest
 from airflow.sdk import DAG
 
 from airflow_hivelock import HiveLockOperator
-from airflow_hivelock.locks.model import WaitsFor
+from airflow_hivelock.locks.model import LeaseLimit, WaitsFor
 from airflow_hivelock.triggers.lock import HiveLockTrigger
 from tests.airflow.acts import Acts
 
@@ -43,7 +43,14 @@ class TestTerms:
     """Priority and limits go the same way as the names: from the operator to the store, by the trigger or a worker."""
 
     def test_a_trigger_comes_back_with_them(self) -> None:
-        given = {"max_leases": 4, "lease_group": "rerun", "lock_priority": 10, "round_number": 2, "waited_s": 7.5}
+        given = {
+            "max_leases": 4,
+            "lease_group": "rerun",
+            "weight": 2,
+            "lock_priority": 10,
+            "round_number": 2,
+            "waited_s": 7.5,
+        }
         _, kwargs = trigger(**given).serialize()
         assert given.items() <= kwargs.items()
         assert HiveLockTrigger(**kwargs).serialize()[1] == kwargs
@@ -82,7 +89,7 @@ class TestTerms:
             days = [["dw.delays/dt=2013-01-01"], ["dw.delays/dt=2013-01-02"]]
             HiveLockOperator.partial(task_id="lock", priority_weight=7, max_leases=4).expand(writes=days)
         assert run(dag, logical_date=DAY).state == "success"
-        assert {(request.priority, str(request.limit)) for request in asked} == {(7, "one of the 4 leases of 'works'")}
+        assert {(request.priority, request.limit) for request in asked} == {(7, LeaseLimit("works", 4))}
 
     def test_no_more_leases_of_a_group_are_out_than_it_may_have(
         self, manager: LockManager, triggerer: Triggerer, lines: Callable[[], str]
@@ -105,6 +112,6 @@ class TestTerms:
             await triggerer.user_acts(second)
 
         asyncio.run(body())
-        assert "Waiting for one of the 1 leases of 'rerun'" in lines()
+        assert "Waiting for one of the leases of 'rerun'" in lines()
         assert "In the way: here/dag/first/lock/-1 holds a lease of 'rerun'" in lines()
         assert "In the way: unrelated (lease" in lines()

@@ -24,7 +24,7 @@ from hypothesis import strategies as st
 
 import airflow_hivelock
 from airflow_hivelock import HiveLockHook
-from airflow_hivelock.locks import Lease, LockManager, rules
+from airflow_hivelock.locks import Lease, LeaseLimit, LockManager, rules
 from airflow_hivelock.locks.backends.database import record as rows
 from airflow_hivelock.locks.backends.zookeeper import record as nodes
 from airflow_hivelock.locks.backends.zookeeper import start
@@ -66,6 +66,7 @@ ARGUMENTS: dict[str, Any] = {
     "warning": "a warning",
     "max_leases": 4,
     "lease_group": "rerun",
+    "weight": 3,
     "lock_priority": 10,
     "round_number": 2,
     "waited_s": 7.5,
@@ -137,9 +138,8 @@ def test_every_operator_that_starts_in_the_triggerer_asks_for_the_same_there(sto
         asked = requested(task.start_trigger_args.trigger_cls, task.start_trigger_args.trigger_kwargs)
         assert requested(path, arguments) == asked
         assert len(asked.locks) > len(names["reads"]) + len(names["writes"])
-        assert (asked.priority, str(asked.limit)) == (
-            (10, "one of the 4 leases of 'rerun'") if issubclass(cls, AcquiresLocks) else (1, "None")
-        )
+        limited = issubclass(cls, AcquiresLocks)
+        assert (asked.priority, asked.limit) == ((10, LeaseLimit("rerun", 4, 3)) if limited else (1, None))
 
 
 def requested(path: str, arguments: dict[str, Any]) -> Any:

@@ -32,6 +32,7 @@ SPEC: dict[str, Any] = {
 TERMS: dict[str, Any] = {
     "max_leases": 2,
     "lease_group": "rerun",
+    "weight": 2,
     "lock_priority": 5,
     "lease_s": 600.0,
     "ends_task": False,

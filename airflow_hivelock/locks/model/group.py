@@ -91,6 +91,9 @@ class Member:
     owner: str
     weight: int = 1
 
+    def __str__(self) -> str:
+        return self.owner if self.weight == 1 else f"{self.owner} ({self.weight})"
+
 
 @dataclass(frozen=True)
 class GroupUse:

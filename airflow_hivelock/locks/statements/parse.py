@@ -9,7 +9,7 @@ from sqlglot import TokenType
 
 from airflow_hivelock.locks.errors import InvalidRequest
 from airflow_hivelock.locks.hive.settings import Setting
-from airflow_hivelock.locks.model import Lock, LockMode, LockObject
+from airflow_hivelock.locks.model import Group, Lock, LockMode, LockObject
 from airflow_hivelock.locks.model.object import DEFAULT_PARTITION
 from airflow_hivelock.locks.plan.cursor import Tokens
 from airflow_hivelock.locks.plan.sql import LockDialect, Sql
@@ -21,13 +21,16 @@ from airflow_hivelock.locks.statements.statement import (
     DropForceLease,
     DropForceLock,
     DropForceRequest,
+    DropGroup,
     DropLease,
     ExplainLocks,
     ExtendLease,
     GrabLease,
     Reserve,
+    SetGroup,
     SetLine,
     ShowAudit,
+    ShowGroups,
     ShowHistory,
     ShowLease,
     ShowLocks,
@@ -128,6 +131,12 @@ class _Parser(Tokens):
             return ShowHistory(*self._past())
         if self.take("SHOW", "AUDIT"):
             return ShowAudit(*self._past())
+        if self.take("SHOW", "GROUPS"):
+            return ShowGroups()
+        if self.take("SET", "GROUP"):
+            return self._set_group()
+        if self.take("DROP", "GROUP"):
+            return DropGroup(self._group())
         if self.take("SHOW", "TRANSACTIONS"):
             return ShowTransactions()
         if self.take("ABORT", "TRANSACTIONS"):
@@ -156,6 +165,26 @@ class _Parser(Tokens):
             *SYNTAX.splitlines(),
         )
 
+    def _set_group(self) -> SetGroup:
+        name = self._group()
+        if not self.take("LEASES"):
+            self._refuse("LEASES, with the limit of the group,")
+        leases, weight = self._number(), self._number() if self.take("WEIGHT") else 1
+        return SetGroup(
+            Group(name, leases, weight, self._string("the comment in quotes") if self.take("COMMENT") else "")
+        )
+
+    def _group(self) -> str:
+        return self._id(
+            _OWNER, "the name of a group (in quotes if it has a space)", "SHOW GROUPS lists it", until="LEASES"
+        )
+
+    def _number(self) -> int:
+        if not _WHOLE_NUMBER.fullmatch(self._raw()):
+            self._refuse("a whole number")
+        self.at += 1
+        return int(self._raw(-1))
+
     def _past(self) -> tuple[LockObject | None, str, int | None]:
         """The filters of past leases: an object or None, a part of an owner or "", and a limit or None."""
         named = not (self.done() or self.sees("OWNER") or self.sees("LIMIT"))
@@ -163,10 +192,7 @@ class _Parser(Tokens):
         owner = self._string("a part of the owner, in quotes,") if self.take("OWNER") else ""
         if not self.take("LIMIT"):
             return target, owner, None
-        if not _WHOLE_NUMBER.fullmatch(self._raw()):
-            self._refuse("a whole number")
-        self.at += 1
-        return target, owner, int(self._raw(-1))
+        return target, owner, self._number()
 
     def _kind_and_object(self) -> LockObject:
         if self.take("TABLE"):
@@ -254,12 +280,12 @@ class _Parser(Tokens):
             _QUERY_ID, "the id of Hive's query, or of a lock in a metastore", "SHOW LOCKS … EXTENDED has it"
         )
 
-    def _id(self, form: re.Pattern[str], what: str, where: str) -> str:
-        """Pass an id up to ON or the end, and return it. It can be in quotes."""
+    def _id(self, form: re.Pattern[str], what: str, where: str, *, until: str = "ON") -> str:
+        """Pass an id up to the word *until* or the end, and return it. It can be in quotes."""
         if self.is_type(TokenType.STRING):
             return self._string(what)
         first = self.at
-        while not self.done() and not self.sees("ON"):
+        while not self.done() and not self.sees(until):
             self.at += 1
         if not form.fullmatch(found := self.written(first, self.at)):
             self.at = first

@@ -144,8 +144,8 @@ def show_audit(entries: Iterable[ForcedRelease]) -> str:
     """One line for each audit entry: time, user, owner of the lease or request, named objects, and reason."""
     lines = []
     for entry in entries:
-        names = ", ".join(_first(rules.named(entry.locks))) or "nothing"
-        lines.append(f"{_time(entry.at)}\t{printable(f'{entry.user}, of {entry.owner}: {names}. {entry.reason}')}")
+        names = f": {', '.join(_first(rules.named(entry.locks)))}." if entry.locks else ":"  # a group has no locks
+        lines.append(f"{_time(entry.at)}\t{printable(f'{entry.user}, of {entry.owner}{names} {entry.reason}')}")
     return "\n".join(lines)
 
 

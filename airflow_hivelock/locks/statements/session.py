@@ -24,14 +24,17 @@ from airflow_hivelock.locks.statements.statement import (
     DropForceLease,
     DropForceLock,
     DropForceRequest,
+    DropGroup,
     DropLease,
     ExplainLocks,
     ExtendLease,
     GrabLease,
     Reserve,
     Result,
+    SetGroup,
     SetLine,
     ShowAudit,
+    ShowGroups,
     ShowHistory,
     ShowLease,
     ShowLocks,
@@ -157,6 +160,12 @@ class StatementSession:
                 return answers.history(self.manager, statement.target and self._placed(statement.target), statement)
             case ShowAudit():
                 return answers.audit(self.manager, statement.target and self._placed(statement.target), statement)
+            case ShowGroups():
+                return answers.groups(self.manager.groups())
+            case SetGroup():
+                return answers.set_group(self.manager, statement.group, self.actor, self.reason)
+            case DropGroup():
+                return answers.drop_group(self.manager, statement.name, self.actor, self.reason)
             case ShowTransactions():
                 found = self._transactional().transactions()
                 return Result(render.TRANSACTIONS, tuple(map(astuple, found)), render.show_transactions(found))

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from airflow_hivelock.locks.hive.settings import Setting
-    from airflow_hivelock.locks.model import Lock, LockMode, LockObject
+    from airflow_hivelock.locks.model import Group, Lock, LockMode, LockObject
 
 SYNTAX = """\
 SHOW LOCKS [t [PARTITION (dt='2013-01-01')] | DATABASE d] [EXTENDED]
@@ -25,6 +25,9 @@ DROP FORCE LEASE {* | t [PARTITION (dt='2013-01-01')] | lease_id}
 DROP FORCE REQUEST owner
 SHOW HISTORY [t [PARTITION (dt='2013-01-01')] | DATABASE d] [OWNER 'text'] [LIMIT n]
 SHOW AUDIT [t [PARTITION (dt='2013-01-01')] | DATABASE d] [OWNER 'text'] [LIMIT n]
+SHOW GROUPS
+SET GROUP group LEASES n [WEIGHT n] [COMMENT 'text']
+DROP GROUP group
 SHOW TRANSACTIONS
 ABORT TRANSACTIONS id …
 DROP FORCE LOCK {query_id | lock_id} [ON {TABLE t [PARTITION (dt='2013-01-01')] | DATABASE d}]
@@ -148,6 +151,25 @@ class ShowAudit:
 
 
 @dataclass(frozen=True)
+class ShowGroups:
+    """The groups of leases, each with its limit, its holders and its waiters."""
+
+
+@dataclass(frozen=True)
+class SetGroup:
+    """Store the settings of a group."""
+
+    group: Group
+
+
+@dataclass(frozen=True)
+class DropGroup:
+    """Delete the settings of the group *name*."""
+
+    name: str
+
+
+@dataclass(frozen=True)
 class ShowTransactions:
     """``SHOW TRANSACTIONS``. It needs a lock store with Hive's transactions."""
 
@@ -202,6 +224,9 @@ Statement = (
     | ShowWaiters
     | ShowHistory
     | ShowAudit
+    | ShowGroups
+    | SetGroup
+    | DropGroup
     | ShowTransactions
     | AbortTransactions
     | DropForceLock

@@ -35,6 +35,7 @@ from airflow_hivelock.locks.queueing import Position, QueuePlace
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
+    from airflow_hivelock.locks.backends.zookeeper.client import Request
     from airflow_hivelock.locks.backends.zookeeper.share import Share
     from airflow_hivelock.locks.backends.zookeeper.store import ZooKeeperStore
     from airflow_hivelock.locks.backends.zookeeper.waiting import Lookout
