@@ -181,6 +181,31 @@ class AuditAnswer(ListingAnswer):
     entries: list[EntryAnswer]
 
 
+class MemberAnswer(AnswerPart):
+    """A request of a group."""
+
+    o: int = Field(description=_OWNER)
+    weight: int = Field(description="How many permits it has, or waits for")
+
+
+class GroupAnswer(AnswerPart):
+    """A group of leases."""
+
+    name: str = Field(description="Empty: it is a DAG that you may not see")
+    leases: int | None = Field(description="Its limit in the lock store; null: each request has its own")
+    weight: int | None = Field(description="The default weight of its requests")
+    comment: str
+    taken: int = Field(description="How many permits are taken")
+    holding: list[MemberAnswer]
+    waiting: list[MemberAnswer] = Field(description="In their order")
+
+
+class GroupsAnswer(ListingAnswer):
+    """The groups that have a limit in the lock store, or requests."""
+
+    groups: list[GroupAnswer]
+
+
 Code = Literal["runs", "ended", "away", "untold", "silent"]
 
 
@@ -238,6 +263,18 @@ class HiveReleasedAnswer(AnswerPart):
     """How many locks this call freed."""
 
     freed: int
+
+
+class GroupSetAnswer(AnswerPart):
+    """The limit of a group is stored."""
+
+    leases: int
+
+
+class GroupDroppedAnswer(AnswerPart):
+    """Whether there was a limit to drop."""
+
+    dropped: bool
 
 
 class HostGoneAnswer(AnswerPart):

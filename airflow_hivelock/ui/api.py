@@ -13,6 +13,7 @@ from airflow_hivelock.hooks import HiveLockHook
 from airflow_hivelock.locks import past
 from airflow_hivelock.locks.model import LockObject
 from airflow_hivelock.ui import access, answers, changes, details, looks, view
+from airflow_hivelock.ui import groups as grouped
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -130,6 +131,17 @@ async def _past(
         return looks.Shown(shown(wanted.of(found, hook.installation, user), hook.installation), now_ms, {})
 
     return await looks.answer(connection_id, user, request.headers, select)
+
+
+@router.get("/{connection_id}/groups", **answers.gives(answers.GroupsAnswer))
+async def groups(connection_id: str, request: Request, user: Any = access.USER) -> Response:
+    """The groups of leases: the limit of each, its holders and its waiters."""
+
+    def look(hook: HiveLockHook, _: int) -> View:
+        return grouped.shown(hook.manager().groups(), hook.installation)
+
+    shown = await looks.look(connection_id, "groups", look, looks.FRESH_S)
+    return await looks.answer(connection_id, user, request.headers, shown)
 
 
 @router.get("/{connection_id}/leases/{lease_id}", **answers.gives(answers.LeaseDetailsAnswer))

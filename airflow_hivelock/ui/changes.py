@@ -1,4 +1,5 @@
-"""The routes that change data: force releases, and declarations of gone hosts. They need the connection's PUT right."""
+"""The routes that change data: force releases, limits of groups, and declarations of gone hosts. They need the
+connection's PUT right."""
 
 from __future__ import annotations
 
@@ -11,6 +12,7 @@ from pydantic import BaseModel, Field
 
 from airflow_hivelock import metrics
 from airflow_hivelock.hooks import HiveLockHook
+from airflow_hivelock.locks.model.group import MAX_COMMENT_LENGTH, MAX_GROUP_LENGTH, MAX_LEASES, MAX_WEIGHT
 from airflow_hivelock.ui import access, answers, looks, view
 from airflow_hivelock.work import hosts
 from airflow_hivelock.work.hosts import declare_gone
@@ -94,6 +96,47 @@ async def release_hive(connection_id: str, hive: HiveId, user: Any = access.MAY_
         metrics.force_released()
         log.info("Locks of %s in Hive freed by force by %s: %s", hive.id, who, hive.reason)
     return {"freed": freed}
+
+
+class DroppedGroup(BaseModel):
+    """The body of a request that drops the limit of a group."""
+
+    name: str = Field(min_length=1, max_length=MAX_GROUP_LENGTH)
+    reason: str = Field("", max_length=1_000, description="The audit trail keeps it")
+
+
+class GroupSettings(DroppedGroup):
+    """The body of a request that sets the limit of a group."""
+
+    leases: int = Field(ge=1, le=MAX_LEASES, description="How many leases the group may hold at a time")
+    weight: int = Field(1, ge=1, le=MAX_WEIGHT, description="The default weight of its requests")
+    comment: str = Field("", max_length=MAX_COMMENT_LENGTH)
+
+
+@router.post("/{connection_id}/groups/set", **answers.gives(answers.GroupSetAnswer))
+async def set_group(connection_id: str, group: GroupSettings, user: Any = access.MAY_RELEASE) -> dict[str, int]:
+    """Store how many leases a group may hold at a time, for all its requests from now on."""
+    await looks.checked(connection_id)
+    given: dict[str, Any] = {**group.model_dump(), "user": access.user_name(user)}
+    stored = await looks.reads.ask(
+        secrets.token_hex(8), lambda: HiveLockHook(connection_id).manager().set_group(**given)
+    )
+    looks.reads.forget((connection_id, "groups"), (connection_id, "audit"))
+    log.info("Group %s set to %s by %s: %s", stored.name, stored, given["user"], group.reason)
+    return {"leases": stored.leases}
+
+
+@router.post("/{connection_id}/groups/drop", **answers.gives(answers.GroupDroppedAnswer))
+async def drop_group(connection_id: str, group: DroppedGroup, user: Any = access.MAY_RELEASE) -> dict[str, bool]:
+    """Delete the limit of a group in the lock store: each request is held to its own again."""
+    await looks.checked(connection_id)
+    given = {**group.model_dump(), "user": access.user_name(user)}
+    dropped = await looks.reads.ask(
+        secrets.token_hex(8), lambda: HiveLockHook(connection_id).manager().drop_group(**given)
+    )
+    looks.reads.forget((connection_id, "groups"), (connection_id, "audit"))
+    log.info("Limit of group %s dropped by %s: %s", group.name, given["user"], group.reason)
+    return {"dropped": dropped}
 
 
 @router.post("/{connection_id}/hosts/gone", **answers.gives(answers.HostGoneAnswer))

@@ -87,6 +87,9 @@ class View:
         for kind in ("leases", "waiters", "tenures", "entries"):
             if kind in shown:
                 shown[kind] = [_nameless(row) if row["o"] in nameless else row for row in shown[kind]]
+        if "groups" in shown:  # without a name of its own, a group has its DAG's
+            unnamed = {"name": "", "comment": ""}
+            shown["groups"] = [{**row, **unnamed} if row["name"] in hidden else row for row in shown["groups"]]
         return shown
 
 
@@ -150,7 +153,7 @@ def current(
         "expires": expires,
         "left_out": len(leases) - len(kept) + len(waiters) - len(queue) + len(hives[MOST_LOCKS:]),
     }
-    return _view(owners, data)
+    return named(owners, data)
 
 
 def _fitting(requests: Sequence[Request]) -> Sequence[Request]:
@@ -167,7 +170,7 @@ def history(tenures: Sequence[Tenure], installation: str) -> View:
     """The view of the leases *tenures*, in the same order."""
     owners = Owners(installation)
     shown = _fitting(tenures[:MOST_TENURES])
-    return _view(
+    return named(
         owners, {"tenures": [_tenure(owners, tenure) for tenure in shown], "left_out": len(tenures) - len(shown)}
     )
 
@@ -176,10 +179,11 @@ def audit(entries: Sequence[ForcedRelease], installation: str) -> View:
     """The view of the force releases *entries*, in the same order."""
     owners = Owners(installation)
     shown = [_entry(owners, entry) for entry in _fitting(entries[:MOST_AUDITED])]
-    return _view(owners, {"entries": shown, "left_out": len(entries) - len(shown)})
+    return named(owners, {"entries": shown, "left_out": len(entries) - len(shown)})
 
 
-def _view(owners: Owners, data: dict[str, Any]) -> View:
+def named(owners: Owners, data: dict[str, Any]) -> View:
+    """An answer with *owners*."""
     dag_ids = frozenset(row["dag"] for row in owners.rows if "dag" in row and "installation" not in row)
     return View({"installation": owners.installation, "owners": owners.rows, **data}, dag_ids)
 

@@ -6,7 +6,7 @@ import warnings
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
-from airflow_hivelock.locks import LockManager, rules
+from airflow_hivelock.locks import LeaseLimit, LockManager, rules
 from airflow_hivelock.locks.model import Blocker, Holder, Lease, LockMode, LockObject, Waiter, WaitsFor, Work
 from airflow_hivelock.spec import Owner
 from airflow_hivelock.work.applications import encode
@@ -91,7 +91,9 @@ def test_each_answer_has_exactly_the_fields_that_the_scripts_read(
         "Released": freed.json(),
         "Connections": operator.get("/api/v1/connections").json(),
     }
-    answers |= {kind: operator.get(f"{API}/{kind.lower()}").json() for kind in ("History", "Audit")}
+    manager.set_group("reruns", 2, user="ann")
+    manager.acquire(owner=owner("counted"), reads=["dw.z"], limit=LeaseLimit("reruns"))
+    answers |= {kind: operator.get(f"{API}/{kind.lower()}").json() for kind in ("History", "Audit", "Groups")}
     for kind, answer in answers.items():
         assert seen.problem(answer, kind) == ""
         getattr(models, f"{kind}Answer").model_validate(answer)

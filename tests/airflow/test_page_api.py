@@ -85,8 +85,12 @@ def test_openapi_describes_every_route_with_its_answer_and_its_rights(
     paths = {path.removeprefix("/api/v1/"): methods for path, methods in described["paths"].items()}
     assert set(paths) == {
         "connections",
-        *(f"{{connection_id}}/{what}" for what in ("current", "history", "audit", "hosts", "leases/{lease_id}")),
+        *(
+            f"{{connection_id}}/{what}"
+            for what in ("current", "history", "audit", "groups", "hosts", "leases/{lease_id}")
+        ),
         *(f"{{connection_id}}/{what}" for what in ("leases/{lease_id}/release", "hive/release", "hosts/gone")),
+        *(f"{{connection_id}}/groups/{what}" for what in ("set", "drop")),
     }
     for path, methods in paths.items():
         for route in methods.values():

@@ -37,6 +37,28 @@ declare namespace Answer {
     left_out: number;
   }
 
+  interface Member {
+    o: number;
+    weight: number;
+  }
+
+  interface Group {
+    name: string; // empty: a DAG that the user may not see
+    leases: number | null; // null: each request has its own limit
+    weight: number | null;
+    comment: string;
+    taken: number;
+    holding: Member[];
+    waiting: Member[];
+  }
+
+  interface Groups {
+    installation: string;
+    owners: Owner[];
+    groups: Group[];
+    left_out: number;
+  }
+
   type Owner = Task | Person | Program | Hidden;
 
   interface Task {

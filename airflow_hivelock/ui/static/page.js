@@ -5,10 +5,11 @@ import { count, tick } from "./format.js";
 import { drawGraph } from "./graph.js";
 import { showFreshness, showProblem, summarise } from "./header.js";
 import { openLease } from "./lease.js";
+import { groupsRows, groupsTable } from "./limits.js";
 import { auditRows, auditTable, locksRows, locksTable, tenuresRows, tenuresTable, waitingRows, waitingTable } from "./lists.js";
 import { build, EMPTY, lockFilter, lockOf, rowFilter, withoutParents } from "./model.js";
 import { ownerText, setAirflow } from "./owners.js";
-import { connections, lookAtAudit, lookAtHistory, lookAtLocks } from "./server.js";
+import { connections, lookAtAudit, lookAtGroups, lookAtHistory, lookAtLocks } from "./server.js";
 import { followTheme } from "./theme.js";
 import { drawTimeline, hiveSpans, waiterSpans } from "./timeline.js";
 
@@ -16,7 +17,7 @@ import { drawTimeline, hiveSpans, waiterSpans } from "./timeline.js";
  * @typedef {import("./model.js").Lock} Lock
  * @typedef {import("./model.js").Model} Model
  *
- * @typedef {"locks" | "waiting" | "graph" | "timeline" | "audit"} View
+ * @typedef {"locks" | "waiting" | "graph" | "timeline" | "groups" | "audit"} View
  *
  * @typedef {object} State
  * @property {string | null} connection
@@ -27,18 +28,19 @@ import { drawTimeline, hiveSpans, waiterSpans } from "./timeline.js";
  * @property {boolean} mayRelease
  * @property {Model} model
  * @property {Answer.History | null} history
+ * @property {Answer.Groups | null} groups
  * @property {Answer.Audit | null} audit
  * @property {number | null} receivedAt of the last answer
- * @property {number} slowAt when to ask again for the history or the audit trail
+ * @property {number} slowAt when to ask again for the history, the groups or the audit trail
  */
 
 const EVERY_MS = 3_000;
 const SOON_MS = 1_000;
 const MOST_MS = 30_000;
 const ANNOUNCED_MS = 30_000;
-const SLOW_MS = { timeline: 20_000, audit: 5_000 };
+const SLOW_MS = new Map([["timeline", 20_000], ["groups", 3_000], ["audit", 5_000]]);
 /** @type {View[]} */
-const VIEWS = ["locks", "waiting", "graph", "timeline", "audit"];
+const VIEWS = ["locks", "waiting", "graph", "timeline", "groups", "audit"];
 /** @type {[hours: number, text: string][]} */
 const RANGES = [[1, "1 hour"], [6, "6 hours"], [24, "1 day"], [72, "3 days"], [168, "7 days"]];
 
@@ -53,6 +55,7 @@ const state = {
   mayRelease: false,
   model: EMPTY,
   history: null,
+  groups: null,
   audit: null,
   receivedAt: null,
   slowAt: 0,
@@ -65,7 +68,7 @@ const panel = byId("panel", HTMLElement);
 const announcer = byId("announcer", HTMLElement);
 const tables = {
   locks: locksTable(openLock), waiting: waitingTable(({ holders }) => holders[0] && openHolder(holders[0])),
-  audit: auditTable(), timeline: tenuresTable(),
+  groups: groupsTable(), audit: auditTable(), timeline: tenuresTable(),
 };
 const timeline = { element: h("div", { id: "drawn", class: "drawn" }), asTable: h("input", { type: "checkbox", id: "as-table" }), tools: h("div", { class: "tools" }) };
 /** @type {number | undefined} */
@@ -172,6 +175,10 @@ const draw = {
       drawTimeline(timeline.element, [...rows, ...waiterSpans(state.model, filter), ...hiveSpans(state.model, filter)], state.hours, state.history.left_out);
     }
   },
+  groups() {
+    tables.groups.set(groupsRows(state.groups, inputs.owner.value), state.groups === null ? "loading…" : whyEmpty("No lease is counted in a group."));
+    mount(tables.groups.element);
+  },
   audit() {
     const rows = state.audit === null ? [] : auditRows(state.audit, rowFilter(filters()));
     tables.audit.set(rows, state.audit === null ? "loading…" : whyEmpty("There has been no force release."));
@@ -238,18 +245,20 @@ function onlyWaits() {
 }
 
 /**
- * Ask for the history or the audit trail, if the view shows it, and return whether to draw it again.
+ * Ask for the history, the groups or the audit trail, if the view shows it, and return whether to draw it again.
  * @param {string} connection
  */
 async function refreshSlow(connection) {
   const { view, hours } = state;
-  if ((view !== "timeline" && view !== "audit") || performance.now() < state.slowAt) return false;
-  const [history, audit] = view === "timeline" ? [await lookAtHistory(connection, hours), null] : [null, await lookAtAudit(connection)];
+  const every = SLOW_MS.get(view);
+  if (every === undefined || performance.now() < state.slowAt) return false;
+  const history = view === "timeline" ? await lookAtHistory(connection, hours) : null;
+  const groups = view === "groups" ? await lookAtGroups(connection) : null;
+  const audit = view === "audit" ? await lookAtAudit(connection) : null;
   if (view !== state.view || connection !== state.connection || hours !== state.hours) return false;
-  state.slowAt = performance.now() + SLOW_MS[view];
-  if (history) state.history = history.answer;
-  if (audit) state.audit = audit.answer;
-  return history !== null || audit.fresh;
+  state.slowAt = performance.now() + every;
+  Object.assign(state, history && { history: history.answer }, groups && { groups: groups.answer }, audit && { audit: audit.answer });
+  return Boolean(history ?? groups?.fresh ?? audit?.fresh);
 }
 
 function plan() {
@@ -286,7 +295,7 @@ function select(view, focus) {
   for (const field of [inputs.state, inputs.parents]) field.disabled = view !== "locks";
   remember();
   redraw();
-  if (view === "timeline" || view === "audit") refresh();
+  if (SLOW_MS.has(view)) refresh();
 }
 
 // The choices are kept in the address, so that they stay when the frame is loaded again.
@@ -335,7 +344,7 @@ function listen() {
   });
   const connection = byId("connection", HTMLSelectElement);
   connection.addEventListener("change", () => {
-    Object.assign(state, { connection: connection.value, model: EMPTY, history: null, audit: null, receivedAt: null, slowAt: 0 });
+    Object.assign(state, { connection: connection.value, model: EMPTY, history: null, groups: null, audit: null, receivedAt: null, slowAt: 0 });
     remember();
     redraw();
     refresh();

@@ -69,6 +69,9 @@ export const lookAtHistory = (connection, hours) => look(connection, `history?ho
 /** @type {(connection: string) => Promise<Look<Answer.Audit>>} */
 export const lookAtAudit = (connection) => look(connection, "audit");
 
+/** @type {(connection: string) => Promise<Look<Answer.Groups>>} */
+export const lookAtGroups = (connection) => look(connection, "groups");
+
 /** @type {() => Promise<Answer.Connections>} */
 export const connections = async () => (await call("api/v1/connections")).json();
 
