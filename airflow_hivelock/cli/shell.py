@@ -22,6 +22,7 @@ from airflow_hivelock.locks.hive.catalog import MetastoreCatalog
 from airflow_hivelock.locks.hive.coverage import Finding, check, findings_fail, unprotected
 from airflow_hivelock.locks.invalid import printable
 from airflow_hivelock.locks.model import Group, LeaseLimit, LockObject
+from airflow_hivelock.locks.model.group import check_weight
 from airflow_hivelock.locks.statements import answers
 from airflow_hivelock.locks.statements.session import StatementSession
 from airflow_hivelock.locks.statements.statement import Result
@@ -50,6 +51,7 @@ _OPTIONS = {
     "timeout_s": "--timeout",
     "max_leases": "--max-leases",
     "priority": "--priority",
+    "weight": "--weight",
 }
 _UNPARTITIONED = re.compile(r"unpartitioned=\['([^']*)'\]")
 _COLUMNS = re.compile(r"partition_columns=(\{.*?\})")
@@ -174,6 +176,8 @@ def _limit(args: argparse.Namespace) -> LeaseLimit | None:
     given = {name: value for name, value in given.items() if value is not None}
     if given and not args.lease_group:
         raise InvalidRequest("--max-leases and --weight need --lease-group, the group of leases that is counted")
+    if args.weight is not None:
+        check_weight(args.weight, "how many leases of its group LOCK counts for")
     return LeaseLimit(args.lease_group, **given) if args.lease_group else None
 
 

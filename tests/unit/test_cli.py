@@ -97,11 +97,47 @@ def test_no_more_leases_of_a_group_are_taken_than_it_is_said(run: Run, manager: 
     assert (code, out) == (75, "")
     assert "holds a lease of 'rerun'" in err
     assert run("-e", "lock table dw.b exclusive") == (0, "", "")
-    assert run(*limit[:2], "-e", "lock table dw.c exclusive")[0] == 2
+    assert run(*limit[:2], "-e", "lock table dw.c exclusive") == (0, "", ""), "without a limit of its own"
     assert run(*limit[2:], "-e", "lock table dw.c exclusive")[0] == 2
     code, _, err = run(*limit[:3], "0", "-e", "lock table dw.c exclusive")
     assert code == 2
     assert "--max-leases=0" in err
+    code, _, err = run(*limit[:2], "--weight", "0", "-e", "lock table dw.c exclusive")
+    assert (code, "--weight=0" in err) == (2, True)
+
+
+def test_the_limit_of_a_group_is_set_listed_and_dropped(run: Run, manager: LockManager) -> None:
+    comment = "as many as the cluster runs"
+    assert run("group", "set", "spark-prod", "--leases", "2", "--comment", comment, "--user", "ann")[0] == 0
+    counted = ("--lease-group", "spark-prod", "--weight", "2", "--user", "bob")
+    assert run(*counted, "-e", "lock table dw.a exclusive") == (0, "", "")
+    code, _, err = run(*counted[:2], "-e", "lock table dw.b exclusive")
+    assert (code, "holds a lease of 'spark-prod'" in err) == (75, True)
+    (rows,) = map(json.loads, run("--output", "json", "group", "list")[1].splitlines())
+    owner = next(holder.owner for holder in manager.show("dw.a"))
+    assert rows == [
+        {
+            **{"group": "spark-prod", "leases": 2, "weight": 1, "taken": 2, "waiting": 0, "comment": comment},
+            **{"holders": f"{owner} (2)", "waiters": ""},
+        }
+    ]
+    code, _, err = run("--lease-group", "spark-prod", "--weight", "3", "-e", "lock table dw.b exclusive")
+    assert (code, "weighs 3, but the limit of its group 'spark-prod' is 2" in err) == (2, True)
+    assert run("group", "drop", "spark-prod", "--reason", "no longer shared")[0] == 0
+    assert run("--lease-group", "spark-prod", "-e", "lock table dw.b exclusive") == (0, "", "")
+    code, _, err = run("group", "drop", "spark-prod")
+    assert (code, "has no limit in the lock store. SHOW GROUPS" in err) == (1, True)
+    assert next(entry.user.partition(" ")[0] for entry in manager.audit()) == "ann"
+    assert manager.audit()[-1].reason.endswith(". no longer shared")
+
+
+@pytest.mark.parametrize(
+    "args", [("set",), ("set", "g"), ("set", "g", "h", "--leases", "2"), ("drop",), ("list", "g"), ("show",)]
+)
+def test_a_malformed_group_command_changes_nothing(run: Run, manager: LockManager, args: tuple[str, ...]) -> None:
+    code, out, err = run("group", *args)
+    assert (code, out, "group set NAME --leases N" in err) == (2, "", True)
+    assert (list(manager.groups()), list(manager.audit())) == ([], [])
 
 
 def test_the_more_urgent_goes_before_those_that_wait(run: Run, manager: LockManager) -> None:
@@ -147,7 +183,7 @@ def test_the_columns_of_tables_are_declared_with_an_option(run: Run, manager: Lo
             *(2, ("--unpartitioned", "dw.u", "--partition-columns", "{'dw.u': ['d']}", "-e", "show locks")),
             "dw.u is declared twice",
         ),
-        (2, ("-e", "show locks", "capabilities"), "one of -e, -f, capabilities, check or host-gone"),
+        (2, ("-e", "show locks", "capabilities"), "one of -e, -f, capabilities, check, host-gone or group"),
         (
             2,
             ("--timeout", "nan", "-e", "show locks"),
