@@ -34,6 +34,7 @@ from airflow_hivelock.locks.backends.hiveserver2 import HiveServer2Backend
 from airflow_hivelock.locks.backends.memory import MemoryBackend
 from airflow_hivelock.locks.backends.metastore import MetastoreBackend
 from airflow_hivelock.locks.backends.zookeeper import ZooKeeperBackend
+from airflow_hivelock.locks.groups import ManagesGroups
 from airflow_hivelock.locks.hive import coverage
 from airflow_hivelock.locks.hive.thrift import Metastore
 from airflow_hivelock.locks.statements.statement import SYNTAX
@@ -148,7 +149,7 @@ def _manager() -> Iterator[str]:
     for function in (plan.plan_statements, plan.plan, plan.explain, coverage.check):
         yield from _function(function)
     yield "## Values"
-    values = "LockMode LockObject Lock LockRequest LeaseLimit Lease Work Holder Waiter WaitsFor Blocker Blocked NeedsSlot Silent Tenure ForcedRelease HiveLease"
+    values = "LockMode LockObject Lock LockRequest LeaseLimit Group GroupUse Lease Work Holder Waiter WaitsFor Blocker Blocked NeedsSlot Silent Tenure ForcedRelease HiveLease"
     for value in (*(getattr(locks, name) for name in values.split()), Capabilities, coverage.Finding):
         yield f"### {value.__name__}"
         yield from _dataclass(value)
@@ -204,7 +205,7 @@ def _class(kind: type) -> Iterator[str]:
 
 
 def _methods(kind: type, names: Iterable[str] = ()) -> Iterator[str]:
-    kinds = [one for one in kind.__mro__ if one is kind or one.__name__.startswith("_")]
+    kinds = [one for one in kind.__mro__ if one in (kind, ManagesGroups) or one.__name__.startswith("_")]
     for name in names or [name for one in kinds for name in vars(one) if not name.startswith("_")]:
         member = inspect.getattr_static(kind, name)
         function = member
