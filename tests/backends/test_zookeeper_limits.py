@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pytest
 
-from airflow_hivelock.locks import Lease, LeaseLimit, LockManager, WaitsFor, rules
+from airflow_hivelock.locks import Lease, LeaseLimit, LockManager, StoreCorrupted, WaitsFor, rules
 from airflow_hivelock.locks.backend import Blocked
 from airflow_hivelock.locks.backends.zookeeper import ZooKeeperBackend
-from airflow_hivelock.locks.backends.zookeeper.client import Commit, Create, Names
+from airflow_hivelock.locks.backends.zookeeper.client import Commit, Create, Names, SetData
 from airflow_hivelock.locks.backends.zookeeper.session import KazooSession
 from airflow_hivelock.locks.model import owner_key
 
@@ -85,6 +85,25 @@ def test_each_of_forty_gets_its_turn_of_four_in_order_and_few_are_woken(
         assert other.waiters() == []
         record_property("ms", sorted(took_ms)[len(took_ms) // 2])
         print(f"released and granted to the next within {sorted(took_ms)[len(took_ms) // 2]:.1f} ms (median)")
+
+
+def test_a_group_that_another_program_wrote_is_in_no_other_groups_way(
+    connect_zookeeper: Callable[[], LockManager], caplog: pytest.LogCaptureFixture
+) -> None:
+    with connect_zookeeper() as manager:
+        backend = manager.backend
+        assert isinstance(backend, ZooKeeperBackend)
+        manager.set_group("good", 2, user="ops")
+        manager.set_group(FOUR.group, 4, user="ops")
+        lease = manager.acquire(owner="day 1", writes=[day(1)], limit=FOUR)
+        limit = backend.store.layout.limit(owner_key(FOUR.group))
+        backend.store.client.submit(Commit((SetData(limit, b'{"leases": "many"}', -1),)))
+        with pytest.raises(StoreCorrupted, match="limit is no group of airflow-hivelock"):
+            manager.acquire(owner="day 2", writes=[day(2)], limit=FOUR)
+        assert {use.name: use.stored and use.stored.leases for use in manager.groups()} == {"good": 2, FOUR.group: None}
+        assert manager.waiters() == []
+        assert "is no group of airflow-hivelock" in caplog.text
+        assert manager.release(lease)
 
 
 def test_a_permit_of_nobodys_is_taken_away(connect_zookeeper: Callable[[], LockManager]) -> None:

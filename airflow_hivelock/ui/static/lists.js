@@ -163,7 +163,7 @@ function holderButton(row, open) {
 function waitsForCell(row) {
   const [text, why] = {
     lock: ["a lock", "It is in the queue, and gets its locks at its turn"],
-    lease: [leaseOfGroup(row), `The group already has as many leases as it may have: ${row.out}. The request is parked. It holds nothing, and blocks no request for locks`],
+    lease: [leaseOfGroup(row), `Too few leases of its group are free: ${count(row.out ?? 0, "request has", "requests have")} the others. The request is parked. It holds nothing, and blocks no request for locks`],
     free: ["free data", "A sensor: it takes no lock, and succeeds once no lock conflicts with it"],
     slot: row.until
       ? [`a worker slot, until ${moment(row.until).slice(11)}`, "It is invited: its turn has come, and it keeps its queue position until then. It holds no lock"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING, Any
 
 from airflow_hivelock.locks import formats, validate
@@ -10,6 +11,8 @@ from airflow_hivelock.locks.model import Group
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+
+log = logging.getLogger(__name__)
 
 
 def parse(rows: Sequence[Mapping[Any, Any]]) -> Group | None:
@@ -28,3 +31,12 @@ def parse(rows: Sequence[Mapping[Any, Any]]) -> Group | None:
                 f"{dict(row)!r:.200} is not a group of airflow-hivelock ({error}). Another program wrote it"
             ) from error
     return None
+
+
+def readable(row: Mapping[Any, Any]) -> Group | None:
+    """The settings in a row. Those that cannot be read are logged, and are None."""
+    try:
+        return parse([row])
+    except StoreCorrupted as error:
+        validate.complain(log, str(error), 0)
+        return None

@@ -219,9 +219,9 @@ class Store(Sessions):
         return [Record.of(row) for row in self.rows(*where, **values)]
 
     def groups(self) -> dict[str, Group]:
-        """The settings of all groups, by name."""
+        """The settings of all groups, by name, for a listing."""
         rows = self.read(lambda connection: connection.execute(select(self.tables.group)).mappings().all())
-        return {found.name: found for row in rows if (found := group_settings.parse([row]))}
+        return {found.name: found for row in rows if (found := group_settings.readable(row))}
 
     def living(self, places: Iterable[int]) -> dict[int, Living]:
         """The requests at *places* that still block others."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 from typing import TYPE_CHECKING
 
 from airflow_hivelock.locks import formats, validate
@@ -11,6 +12,8 @@ from airflow_hivelock.locks.model import Group
 
 if TYPE_CHECKING:
     from airflow_hivelock.locks.backends.zookeeper.client import Node
+
+log = logging.getLogger(__name__)
 
 _FIELDS = ("name", "leases", "weight", "comment")
 
@@ -36,3 +39,12 @@ def parse(node: Node | None, path: str) -> Group | None:
         raise StoreCorrupted(
             f"{path} is no group of airflow-hivelock: {node.data[:80]!r} ({error}). Another program wrote it"
         ) from error
+
+
+def readable(node: Node | None, path: str) -> Group | None:
+    """The settings in a node. Those that cannot be read are logged, and are None."""
+    try:
+        return parse(node, path)
+    except StoreCorrupted as error:
+        validate.complain(log, str(error), node.stat.mzxid if node else 0)
+        return None

@@ -249,7 +249,7 @@ def _groups(store: ZooKeeperStore) -> list[GroupListing]:
 
 def read_group(store: ZooKeeperStore, key: str, *, listing: bool) -> GroupListing | None:
     """Read a group. Raises StoreCorrupted if a record cannot be read, and this is no *listing*."""
-    if (seen := permits.look_at(store, key)) is None:
+    if (seen := permits.look_at(store, key, listing=listing)) is None:
         return None
     holding = permits.holders(store, seen, listing=listing)
     records = store.read_all([place.key for place in seen.parked], listing=listing)

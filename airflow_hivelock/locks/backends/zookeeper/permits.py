@@ -146,8 +146,14 @@ def look(store: ZooKeeperStore, share: Share, wake: Callable[[], None] | None = 
     raise StoreUnavailable(f"{layout.groups} is missing in ZooKeeper. Connect again")
 
 
-def look_at(store: ZooKeeperStore, key: str, wake: Callable[[], None] | None = None) -> GroupLook | None:
-    """Look at a group by its key; None: it does not exist."""
+def look_at(
+    store: ZooKeeperStore, key: str, wake: Callable[[], None] | None = None, *, listing: bool = False
+) -> GroupLook | None:
+    """Look at a group by its key; None: it does not exist.
+
+    :param listing: unreadable settings are logged, and hide nothing else.
+    :raises StoreCorrupted: the settings cannot be read, and this is no *listing*.
+    """
     permits, limit = store.layout.permits(key), store.layout.limit(key)
     watched = [Exists(limit, wake)] if wake else []  # it may be created
     # The version comes first: a permit that is taken, or a limit that changes, after that refuses this request's
@@ -158,7 +164,8 @@ def look_at(store: ZooKeeperStore, key: str, wake: Callable[[], None] | None = N
         return None
     numbers = frozenset(int(name) for name in taken.names if _NUMBER.fullmatch(name))
     places = sorted(place for name in parked.names if (place := Parked.parse(name)))
-    return GroupLook(key, root.stat.version, numbers, tuple(places), group_settings.parse(settings, limit))
+    parse = group_settings.readable if listing else group_settings.parse
+    return GroupLook(key, root.stat.version, numbers, tuple(places), parse(settings, limit))
 
 
 def permitted(store: ZooKeeperStore, record: Record, seen: GroupLook | None = None) -> tuple[Record, SetData] | None:
