@@ -25,7 +25,7 @@ from hypothesis import strategies as st
 import airflow_hivelock
 from airflow_hivelock import HiveLockHook
 from airflow_hivelock.locks import Lease, LeaseLimit, LockManager, rules
-from airflow_hivelock.locks.backends.database import record as rows
+from airflow_hivelock.locks.backends.database import values as rows
 from airflow_hivelock.locks.backends.zookeeper import record as nodes
 from airflow_hivelock.locks.backends.zookeeper import start
 from airflow_hivelock.locks.backends.zookeeper.client import Node, Stat

@@ -147,14 +147,9 @@ def groups(found: Iterable[GroupUse]) -> Result:
     """SHOW GROUPS: a row for each group, with its holders and its waiters, and how many permits each has or waits for."""
     rows = tuple(
         (
-            *(
-                use.name,
-                use.stored and use.stored.leases,
-                use.stored and use.stored.weight,
-                use.taken,
-                len(use.waiting),
-            ),
-            *(use.stored.comment if use.stored else "", _joined(use.holding), _joined(use.waiting)),
+            *(use.name, use.stored.leases if use.stored else None, use.stored.weight if use.stored else None),
+            *(use.taken, len(use.waiting), use.stored.comment if use.stored else ""),
+            *(_joined(use.holding), _joined(use.waiting)),
         )
         for use in found
     )

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from airflow_hivelock.locks import queueing
-from airflow_hivelock.locks.backend import Blocked
+from airflow_hivelock.locks.backend import Blocked, NeedsSlot
 from airflow_hivelock.locks.backends.zookeeper import nodes, store
 from airflow_hivelock.locks.backends.zookeeper import start as starting
 from airflow_hivelock.locks.backends.zookeeper.acquisition import ZooKeeperAcquisition
@@ -17,6 +17,7 @@ from airflow_hivelock.locks.backends.zookeeper.record import Record, State
 from airflow_hivelock.locks.backends.zookeeper.store import ZooKeeperStore
 from airflow_hivelock.locks.backends.zookeeper.turn import Turn
 from airflow_hivelock.locks.errors import LockLost, StoreUnavailable, Superseded
+from airflow_hivelock.locks.model import DeferredGrant, LeaseLimit
 from tests.simulation.mutations.mutation import edit, mutation
 from tests.simulation.mutations.wire import in_place_of_commits, is_record
 from tests.simulation.session import SimulatedSession
@@ -136,7 +137,25 @@ def withdrawn_one_comes_back(patch: Patch) -> None:
     edit(patch, queueing, "take_over", "Start.STALE", "Start.FRESH if earlier.withdrawn else Start.STALE")
 
 
-@mutation(seed=881100483)
+def withdrawn_while_it_waits_for_its_group(stage: Stage) -> None:
+    ours, mine, other = stage.process("ours"), stage.process("mine"), stage.process("other")
+    one, late = LeaseLimit("g", 1), DeferredGrant(1.0)
+    assert isinstance(mine.asks("b", [], ["w.b"], limit=one, deferred=late).poll(), NeedsSlot)
+    next_one = other.asks("c", [], ["w.b"])
+    assert isinstance(next_one.poll(), Blocked)
+    stage.schedule.sleep(2.0)
+    next_one.lease()
+    lease = ours.gets("a", [], ["w.a"], limit=one)
+    assert isinstance(mine.asks("b", [], ["w.b"], limit=one, deferred=late).poll(), Blocked)
+    assert isinstance(ours.asks("d", [], ["w.b"]).poll(), Blocked)
+    stage.checks.claims.withdraws_by_force("b")
+    assert ours.manager.force_withdraw("b", reason="no longer wanted", user="ops")
+    ours.releases(lease)
+    assert isinstance(mine.asks("b", [], ["w.b"], limit=one, deferred=late).poll(), Blocked)
+    assert [waiter.owner for waiter in ours.manager.waiters()] == ["d", "b"]
+
+
+@mutation(withdrawn_while_it_waits_for_its_group)
 def withdrawn_one_takes_its_old_place(patch: Patch) -> None:
     """A person withdraws a request that was invited before, and its owner asks again, before those that came meanwhile."""
     edit(patch, starting, "start", "and existing.away", "")
