@@ -123,12 +123,13 @@ def claim(own: Position, waiting: Iterable[QueuePlace], oldest: int) -> QueuePla
     From the end of the queue it overtakes the requests of lower priority. It stops at the first other, and at the first
     that took its turn at *oldest* or before. So no request is overtaken for longer than that.
     """
-    claimed = None
+    passed: list[QueuePlace] = []
     for place in sorted((place for place in waiting if place.position < own), reverse=True):
         if not may_pass(own, place, oldest):
-            break
-        claimed = place
-    return claimed
+            # A request that was parked has an old number. With the same turn it would come before that place.
+            return next((one for one in reversed(passed) if own.claiming(one) > place.position), None)
+        passed.append(place)
+    return passed[-1] if passed else None
 
 
 def join(own: QueuePlace, waiting: Iterable[QueuePlace], oldest: int) -> QueuePlace:

@@ -197,6 +197,15 @@ def _position(other: Other) -> Position:
     return other.position
 
 
+def test_a_request_that_was_parked_passes_no_later_one_of_its_priority_that_joined_the_queue_before_it() -> None:
+    low, equal = waits(49, 1), waits(49, 5, arrival=54)
+    parked = Undecided(QueuePlace(at(50, 5), NOW), QueuePlace(at(55, 5, arrival=50), NOW))
+    decision = decide(parked, [low, equal])
+    assert decision.among_locks is not None
+    assert decision.among_locks.position > equal.position
+    assert keys(decision.ahead)[-1] == equal.key
+
+
 # Permits.
 
 
