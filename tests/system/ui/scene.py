@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import sqlalchemy as sa
 from kazoo.client import KazooClient
 
-from airflow_hivelock.locks import rules
+from airflow_hivelock.locks import LeaseLimit, rules
 from airflow_hivelock.locks.backends.zookeeper.layout import Layout, LockData
 from airflow_hivelock.spec import Owner
 from airflow_hivelock.work.applications import encode
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 DAGS = Path(__file__).parent / "dags"
 INSTALLATION = "test"
+GROUP = "spark-prod"
 DAYS = 9
 RERUN = [datetime(2012, 11, 1, tzinfo=UTC) + timedelta(days=day) for day in range(60)]
 WORKING = 4
@@ -43,6 +44,7 @@ def play(manager: LockManager) -> dict[str, Lease]:
     """A backfill of nine days under way, an ALTER TABLE behind it, a rerun behind that, a rerun of sixty days of another
     table, and what dead tasks have left."""
     leases: dict[str, Lease] = {}
+    manager.set_group(GROUP, 12, comment="what the queue's memory allows", user="operator")
     freed = manager.acquire(owner=owner("crashed", 30, "load"), writes=["dw.delays/dt=2013-01-30"])
     manager.force_release(freed.id, reason="its worker's host is gone since last night", user="operator")
     for day in (10, 11):  # over by now
@@ -155,6 +157,7 @@ def _daily(manager: LockManager, day: int) -> Lease:
         reads=[f"dw.flights/dt=2013-01-{day:02}"],
         writes=[f"dw.delays/dt=2013-01-{day:02}"],
         query=f"dag flights_daily run scheduled__2013-01-{day:02} task lock",
+        limit=LeaseLimit(GROUP),
     )
 
 

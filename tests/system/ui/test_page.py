@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from tests.system.ui.conftest import Stage
 
 
-VIEWS = ("locks", "waiting", "graph", "timeline", "audit")
+VIEWS = ("locks", "waiting", "graph", "timeline", "groups", "audit")
 
 
 def test_it_shows_the_live_locks_within_airflow(stage: Stage) -> None:
@@ -31,6 +31,15 @@ def test_it_shows_the_live_locks_within_airflow(stage: Stage) -> None:
         expect(row(frame, "dw.carriers")).to_contain_text("staging")
         show(frame, "waiting")
         expect(row(frame, "alter_table")).to_contain_text("dw.delays")
+        show(frame, "groups")
+        group = row(frame, scene.GROUP)
+        for text in (
+            f"{scene.DAYS} of 12",
+            "flights_daily",
+            f"and {scene.DAYS - 1} more",
+            "what the queue's memory allows",
+        ):
+            expect(group).to_contain_text(text)
         show(frame, "audit")
         expect(row(frame, "its worker's host is gone")).to_contain_text("operator")
         show(frame, "timeline")
