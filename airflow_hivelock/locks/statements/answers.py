@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from airflow_hivelock.locks.hive.catalog import Catalog
     from airflow_hivelock.locks.hive.transactional import TransactionalLock
     from airflow_hivelock.locks.manager import LockManager
-    from airflow_hivelock.locks.model import Group, GroupUse, Holder, Lease, Lock, LockObject, Waiter, Work
+    from airflow_hivelock.locks.model import Holder, Lease, Lock, LockObject, Waiter, Work
     from airflow_hivelock.locks.pending import Silent
     from airflow_hivelock.locks.plan import Follows
     from airflow_hivelock.locks.plan.text import Plan
@@ -141,35 +141,6 @@ def audit(manager: LockManager, target: LockObject | None, asked: ShowAudit) -> 
         (each.at, each.user, each.lease_id, each.owner, _joined(rules.named(each.locks)), each.reason) for each in found
     )
     return Result(columns, rows, render.show_audit(found))
-
-
-def groups(found: Iterable[GroupUse]) -> Result:
-    """SHOW GROUPS: a row for each group, with its holders and its waiters, and how many permits each has or waits for."""
-    rows = tuple(
-        (
-            *(use.name, use.stored.leases if use.stored else None, use.stored.weight if use.stored else None),
-            *(use.taken, len(use.waiting), use.stored.comment if use.stored else ""),
-            *(_joined(use.holding), _joined(use.waiting)),
-        )
-        for use in found
-    )
-    return Result(("group", "leases", "weight", "taken", "waiting", "comment", "holders", "waiters"), rows)
-
-
-def set_group(manager: LockManager, group: Group, user: str, reason: str) -> Result:
-    """SET GROUP, by *user*."""
-    manager.set_group(group.name, group.leases, weight=group.weight, comment=group.comment, user=user, reason=reason)
-    return groups(use for use in manager.groups() if use.name == group.name)
-
-
-def drop_group(manager: LockManager, name: str, user: str, reason: str) -> Result:
-    """DROP GROUP, by *user*.
-
-    :raises HiveLockError: the store has no limit of that group.
-    """
-    if not manager.drop_group(name, user=user, reason=reason):
-        raise HiveLockError(f"group {name!r} has no limit in the lock store. SHOW GROUPS lists those that have one")
-    return Result(("group",), ((name,),), "")
 
 
 def _needs_history(manager: LockManager) -> None:

@@ -16,7 +16,7 @@ from airflow_hivelock.locks.plan.data import as_kept
 from airflow_hivelock.locks.plan.existence import alike
 from airflow_hivelock.locks.plan.tables import KnownTables
 from airflow_hivelock.locks.reservations import parse_end
-from airflow_hivelock.locks.statements import answers, render
+from airflow_hivelock.locks.statements import answers, groups, render
 from airflow_hivelock.locks.statements.parse import parse
 from airflow_hivelock.locks.statements.statement import (
     AbortTransactions,
@@ -161,11 +161,11 @@ class StatementSession:
             case ShowAudit():
                 return answers.audit(self.manager, statement.target and self._placed(statement.target), statement)
             case ShowGroups():
-                return answers.groups(self.manager.groups())
+                return groups.show(self.manager.groups())
             case SetGroup():
-                return answers.set_group(self.manager, statement.group, self.actor, self.reason)
+                return groups.set_group(self.manager, statement.group, self.actor, self.reason)
             case DropGroup():
-                return answers.drop_group(self.manager, statement.name, self.actor, self.reason)
+                return groups.drop_group(self.manager, statement.name, self.actor, self.reason)
             case ShowTransactions():
                 found = self._transactional().transactions()
                 return Result(render.TRANSACTIONS, tuple(map(astuple, found)), render.show_transactions(found))
