@@ -198,8 +198,9 @@ def _play_job(url: str, job: str, table: str, reads: bool, until: float) -> None
         for run in itertools.count():
             if time.monotonic() > until:
                 return
-            what = {"reads": [table]} if reads else {"writes": [table]}
-            lease = manager.acquire(owner=f"prod/play/{run}/{job}/-1", timeout_s=None, **what)
+            shared, exclusive = ([table], []) if reads else ([], [table])
+            owner = f"prod/play/{run}/{job}/-1"
+            lease = manager.acquire(owner=owner, reads=shared, writes=exclusive, timeout_s=None)
             time.sleep(median_s * dice.lognormvariate(0, spread))
             manager.release(lease)
             time.sleep(median_s * dice.uniform(1, 6))
