@@ -67,6 +67,8 @@ def _view(cursor: Cursor, planner: Planner, materialized: bool = False) -> None:
         view_query(cursor, planner, parts, renamed=False, temporary=temporary)
     elif cursor.take("RENAME", "TO"):
         other, new = planner.named(cursor)
+        if not temporary:
+            _take_name(planner, other)
         cursor.end()
         named = planner.session.meanings(parts)[-1]
         if named is None and (text := planner.session.view_text(target)):
@@ -196,9 +198,21 @@ def _rename(cursor: Cursor, planner: Planner, table: LockObject, spec: Spec | No
     if spec is None:
         other = planner.table(cursor)
         planner.write(table)
-        planner.look(LockObject(other.database))
+        if not planner.session.is_temporary(table):
+            _take_name(planner, other)
         planner.session.add_made(other)
     else:
         for each in (spec, cursor.spec()):
             planner.write(planner.place(cursor.statement, table, each)[0])
     cursor.end()
+
+
+def _take_name(planner: Planner, new: LockObject) -> None:
+    """Lock a new name EXCLUSIVE, as CREATE does. Else a job that creates that table would fail after its work.
+
+    The documents and real Hive lock only the old name.
+    """
+    if planner.follows == "stricter":
+        planner.write(new)
+    else:
+        planner.look(LockObject(new.database))

@@ -64,14 +64,6 @@ JUDGED = (
     ),
     _of(
         PLAN_WRITES,
-        r"alter\s+table\s+\S+\s+rename\s+to\b",
-        "alter table dw.t rename to dw.tt",
-        "dw.t!",
-        "dw.t! dw.tt!",
-        "The plan also locks the new name, so that no other statement makes that table meanwhile",
-    ),
-    _of(
-        PLAN_WRITES,
         r"alter\s+table\b.*\bset\s+serde",
         "alter table dw.t set serdeproperties ('a' = 'b')",
         "dw.t",
