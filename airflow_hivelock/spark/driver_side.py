@@ -2,25 +2,35 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any
 
+from airflow_hivelock.locks.pauses import pauses
 from airflow_hivelock.spark import interception
 from airflow_hivelock.spark.driver_work import work_of
-from airflow_hivelock.spark.jvm import items
+from airflow_hivelock.spark.jvm import items, optional
 from airflow_hivelock.spark.leases import DriverName
 from airflow_hivelock.spark.plans import SessionPlans
 from airflow_hivelock.spark.statements import StatementLocks
+from airflow_hivelock.spark.waiting import MOST_SHOWN
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from airflow_hivelock.locks.hive.catalog import Catalog
     from airflow_hivelock.locks.plan.text import Plan
     from airflow_hivelock.spark.leases import DriverLeases
 
 ENDS_S = 60.0
 """How long the jobs of an interrupted statement may take to end, in seconds."""
+
+PAUSES_S = 0.1, 2.0
+"""The pause before Spark is asked again whether they have ended, in seconds. It grows from the first value to the second."""
+
+log = logging.getLogger(__name__)
 
 
 class DriverSide:
@@ -72,16 +82,45 @@ class DriverSide:
     def interrupt(self) -> bool:
         """Cancel all jobs, and wait until the statements have ended in the JVM. Return whether they have.
 
-        Another thread asks, because the interrupted one may have left an answer on its connection to the JVM.
+        Another thread asks, because the interrupted one may have left an answer on its connection to the JVM. That thread
+        may get no answer, so this one does not wait for it without end.
         """
-        thread = threading.Thread(target=_wait_for_the_end, args=(self._spark,), name="hive-locks-end", daemon=True)
+        ended = threading.Event()
+        thread = threading.Thread(target=_end, args=(self._spark, ended), name="hive-locks-end", daemon=True)
         thread.start()
         thread.join(ENDS_S)
-        return not thread.is_alive()
+        return ended.is_set()
 
 
-def _wait_for_the_end(spark: Any) -> None:
+def _end(spark: Any, ended: threading.Event) -> None:
+    """Cancel all jobs, and set *ended* when no statement runs any more. Give up after :data:`ENDS_S`."""
+    try:
+        running = _cancelled(spark)
+    except Exception:
+        log.exception("Whether the cancelled statements have ended is not known")
+        return
+    if not running:
+        ended.set()
+        return
+    named = "; ".join(str(each.description()) for each in running[:MOST_SHOWN])
+    log.error("%d statements still run %g s after they were cancelled: %s", len(running), ENDS_S, named)
+
+
+def _cancelled(spark: Any) -> list[Any]:
+    """Cancel all jobs, and return the statements that run :data:`ENDS_S` later; return at once when none runs."""
+    until = time.monotonic() + ENDS_S
     spark.sparkContext.cancelAllJobs()
     store = spark._jsparkSession.sharedState().statusStore()
-    while not all(each.completionTime().isDefined() for each in items(store.executionsList())):
-        time.sleep(0.1)
+    running: list[Any] = []
+    for pause_s in pauses(*PAUSES_S):
+        # The list of all is long, and one that was cancelled may have begun another: it is read in the beginning and end.
+        running = _unended(optional(store.execution(each.executionId())) for each in running)
+        running = running or _unended(items(store.executionsList()))
+        if not running or time.monotonic() + pause_s > until:
+            break
+        time.sleep(pause_s)
+    return running
+
+
+def _unended(executions: Iterable[Any]) -> list[Any]:
+    return [each for each in executions if each is not None and not each.completionTime().isDefined()]
