@@ -12,7 +12,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from airflow_hivelock.locks.errors import InvalidRequest
-from airflow_hivelock.spark.connect_plans import INSTEAD, ConnectPlans, Request
+from airflow_hivelock.spark.connect_plans import ConnectPlans, Request
 from airflow_hivelock.spark.holding import hold
 from airflow_hivelock.spark.leases import DriverName
 
@@ -53,7 +53,6 @@ class ConnectLocks:
         self.driver = DriverName(spark.conf.get("spark.app.id", None) or "?", self.name)
         self._plans = ConnectPlans(self._ask)
         self._leases: DriverLeases | None = None
-        self._named: ContextVar[bool] = ContextVar("named", default=False)
 
     @property
     def tables(self) -> Catalog:
@@ -80,22 +79,12 @@ class ConnectLocks:
             request = Request((statement,))
         else:
             request = self._plans.read(statement._plan.to_proto(self._spark.client))
-        self._check(request)
         try:
             found = self._plans.plan(request)
         finally:
             self._plans.ended(request, well=False)
         assert found is not None
         return found[0]
-
-    @contextmanager
-    def named(self) -> Iterator[None]:
-        """In the body, this thread works under a lease that names its data, so what is not covered may run."""
-        inside = self._named.set(True)
-        try:
-            yield
-        finally:
-            self._named.reset(inside)
 
     def begin(self, leases: DriverLeases) -> None:
         """Lock each request from now on."""
@@ -127,10 +116,6 @@ class ConnectLocks:
         """Around a request with the message *plan*."""
         assert self._leases is not None
         request = self._plans.read(plan)
-        if request.uncovered and self._named.get():
-            yield
-            return
-        self._check(request)
         well = False
         try:
             with hold(self._leases, partial(self._plans.plan, request), self._refresh, request.name):
@@ -142,12 +127,6 @@ class ConnectLocks:
     def is_of_server(self, client: Any) -> bool:
         """Whether *client* talks to the server of this session."""
         return bool(client.host == self._spark.client.host)
-
-    def _check(self, request: Request) -> None:
-        if request.uncovered:
-            raise InvalidRequest(
-                f"{request.uncovered} is not covered in Spark Connect, because its session gives no plan; {INSTEAD}"
-            )
 
     def _refresh(self, tables: Sequence[LockObject]) -> None:
         """Have the server list the files of the *tables* again: what it has listed may be from before the locks."""

@@ -21,15 +21,15 @@ from airflow_hivelock.locks.plan.statement import add
 from airflow_hivelock.locks.plan.tables import KnownTables
 from airflow_hivelock.locks.plan.text import Plan, plan_touched
 from airflow_hivelock.spark.connect_tables import ConnectTables
+from airflow_hivelock.spark.holding import NotPlanned
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from airflow_hivelock.spark.connect_tables import Ask
 
-INSTEAD = (
-    "write it as a statement of spark.sql, or run it under a lease that names its data: HiveLocks.lease(writes=[…])"
-)
+_LEASE = "run it under a lease that names its data: HiveLocks.lease(writes=[…])"
+_INSTEAD = f"write it as a statement of spark.sql, or {_LEASE}"
 
 _NO_DATA = frozenset(
     """
@@ -77,6 +77,9 @@ _BY_PATH = re.compile(
 )
 """SQL that names files: they may be a table's."""
 
+_MAKES = re.compile(r"\b(view|declare|set|immediate|begin)\b", re.IGNORECASE)
+"""SQL that may change a temporary view or a variable of the session."""
+
 
 @dataclass
 class Request:
@@ -87,6 +90,7 @@ class Request:
     :param defines: it makes a temporary view, and reads nothing yet.
     :param uncovered: what in it cannot be planned; ``""`` if there is nothing.
     :param view: a temporary view that it makes of what is not known.
+    :param planned: its locks are known.
     """
 
     texts: tuple[str, ...] = ()
@@ -94,6 +98,7 @@ class Request:
     defines: bool = False
     uncovered: str = ""
     view: str = ""
+    planned: bool = True
     between: tuple[Moment, Moment] | None = None
 
     @property
@@ -115,7 +120,7 @@ class ConnectPlans:
         self._state: SessionState[Any] = SessionState(self._known)
         self._planner = Planner(self._state, "stricter", MAX_OBJECTS, always=True)
         self._one = threading.RLock()
-        self._unknown = {row["tableName"].lower() for row in ask(f"SHOW TABLES IN {GLOBAL}") if not row["namespace"]}
+        self._unknown = self._temporary_views()
 
     def read(self, plan: Any) -> Request:
         """What the message *plan* runs."""
@@ -129,17 +134,29 @@ class ConnectPlans:
     def plan(self, request: Request) -> tuple[Plan, list[LockObject]] | None:
         """The locks of *request*, and the tables that it reads; None if it touches no data.
 
-        :raises InvalidRequest: what it locks is not known.
+        :raises NotPlanned: what it locks is not known.
         """
         if request.view:
             return None
+        request.planned = False
+        if request.uncovered:
+            raise NotPlanned(
+                f"{request.uncovered} is not covered in Spark Connect, because its session gives no plan; {_INSTEAD}"
+            )
         [(catalog, database)] = self._ask("SELECT current_catalog(), current_database()")
         if catalog != CATALOG:
-            raise InvalidRequest(
-                f"the current catalog is {catalog}, and in Spark Connect only tables of {CATALOG} are covered; {INSTEAD}"
+            raise NotPlanned(
+                f"the current catalog is {catalog}, and in Spark Connect only tables of {CATALOG} are covered; {_INSTEAD}"
             )
-        with self._one:
-            return self._plan(request, database.lower())
+        try:
+            with self._one:
+                found = self._plan(request, database.lower())
+        except NotPlanned:
+            raise
+        except InvalidRequest as error:
+            raise NotPlanned(f"{error}; in Spark Connect {_LEASE}") from error
+        request.planned = True
+        return found
 
     def _plan(self, request: Request, database: str) -> tuple[Plan, list[LockObject]] | None:
         planner, state = self._planner, self._state
@@ -174,36 +191,44 @@ class ConnectPlans:
                     self._unknown.add(request.view)
                     if request.view.partition(".")[0] != GLOBAL:
                         self._state.forget((request.view,))
-            elif request.between is not None:
-                if not well or not (request.command or request.defines):
+                return
+            if request.between is not None:
+                if not well or not request.planned or not (request.command or request.defines):
                     self._state.undo(*request.between)
                 self._state.made.clear()
                 self._state.forget_stored_views()
                 self._unknown = {
                     each for each in self._unknown if "." in each or not self._state.is_temporary_view((each,))
                 }
+            if well and not request.planned and any(map(_MAKES.search, request.texts)):
+                self._state.forget_temporary()
+                self._unknown = self._temporary_views()
+
+    def _temporary_views(self) -> set[str]:
+        """Those of the session alone."""
+        return {row["tableName"].lower() for row in self._ask(f"SHOW TABLES IN {GLOBAL}") if not row["namespace"]}
 
     def _check_known(self, touched: Plan, database: str) -> None:
         unknown = {LockObject(database, each) for each in self._unknown if "." not in each}
         tables = [LockObject(each.database, each.table) for each in (*touched.reads, *touched.writes) if each.table]
         missing = [each for each in touched.reads if each.table and self._known.table(each) is None]
         for each in (*(table for table in tables if table in unknown), *missing):
-            raise InvalidRequest(
+            raise NotPlanned(
                 f"{each.table} is no table, or a temporary view that reads what is not known here; make the view by CREATE "
-                f"TEMPORARY VIEW in spark.sql after enable_hive_locks, or {INSTEAD.partition(', or ')[2]}"
+                f"TEMPORARY VIEW in spark.sql after enable_hive_locks, or {_LEASE}"
             )
 
     def _check_text(self, text: str, state: SessionState[Any]) -> None:
         if _BY_PATH.search(text):
-            raise InvalidRequest(
+            raise NotPlanned(
                 f"{text[:80]!r} names files by their path, and whether they are a table's is not known in Spark Connect; name "
-                f"the table, or {INSTEAD.partition(', or ')[2]}"
+                f"the table, or {_LEASE}"
             )
         for name in _IN_GLOBAL.findall(text):
             made = re.search(r"create\s+(or\s+replace\s+)?global\s+temp", text, re.IGNORECASE)
             if not made and state.meanings((GLOBAL, name))[0] is None:
-                raise InvalidRequest(
-                    f"{GLOBAL}.{name} was made by another session, and what it reads is not known here; {INSTEAD}"
+                raise NotPlanned(
+                    f"{GLOBAL}.{name} was made by another session, and what it reads is not known here; {_INSTEAD}"
                 )
 
 
@@ -215,7 +240,7 @@ def _command(command: Any) -> Request:
             return Request((found.sql,), command=True)
         if found.input.WhichOneof("rel_type") == "sql":
             return Request((found.input.sql.query,), command=True)
-        return Request(uncovered="a DataFrame in a statement")
+        return Request(tuple(_texts(found.input)), command=True, uncovered="a DataFrame in a statement")
     if kind == "create_dataframe_view":
         found = command.create_dataframe_view
         name = f"{GLOBAL}.{found.name}" if found.is_global else found.name
@@ -250,6 +275,11 @@ def _relations(root: Any) -> Request:
             what = relation.catalog.WhichOneof("cat_type") if kind == "catalog" else kind
             return Request(uncovered=f"{_shown(what)} by {'spark.catalog' if kind == 'catalog' else 'a DataFrame'}")
     return Request(tuple(texts))
+
+
+def _texts(root: Any) -> Iterator[str]:
+    """The SQL in a relation."""
+    return (each.sql.query for each in _below(root) if each.WhichOneof("rel_type") == "sql")
 
 
 def _shown(kind: str | None) -> str:

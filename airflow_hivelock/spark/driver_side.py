@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any
 
 from airflow_hivelock.locks.pauses import pauses
@@ -59,9 +58,6 @@ class DriverSide:
         session = interception.active_session() or self._spark
         found = self._plans.of_sql(session._jsparkSession, statement)
         return (found or self._plans.of_frame(interception.unlocked_sql(session, statement)._jdf))[0]
-
-    def named(self) -> AbstractContextManager[None]:
-        return nullcontext()  # Spark's plans show what is outside the lease
 
     def begin(self, leases: DriverLeases) -> None:
         self._statements = StatementLocks(self._spark.sparkContext, self._plans, leases)

@@ -7,7 +7,7 @@ takes its locks before it runs, and frees them when it has ended.
 from __future__ import annotations
 
 import os
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from airflow_hivelock.locks import plan as planning
@@ -58,10 +58,6 @@ class Side(Protocol):
         """The locks of SQL, or of a DataFrame."""
         ...
 
-    def named(self) -> AbstractContextManager[None]:
-        """Around work under a lease that names its data."""
-        ...
-
     def begin(self, leases: DriverLeases) -> None:
         """Lock each statement from now on."""
         ...
@@ -100,10 +96,7 @@ class HiveLocks:
         :param writes: names of data that the body changes.
         """
         shared, exclusive = planning.plan(reads, writes, self._side.tables)
-        with (
-            self._leases.locked(Plan(shared, exclusive, {}), f"lease of {self._side.name}", several=True),
-            self._side.named(),
-        ):
+        with self._leases.locked(Plan(shared, exclusive, {}), f"lease of {self._side.name}", several=True):
             yield
 
     def explain(self, statement: Any) -> str:
@@ -142,9 +135,10 @@ def enable_hive_locks(
         hold what it needs: ``ask`` for the rest, or ``fail``.
     :param timeout_s: how long a statement waits for its locks, in seconds; None: without end.
     :param lease_s: how long a lease is trusted without renewal, in seconds. It is renewed while the statement runs.
-    :param unknown: ``lock``: an unknown command locks everything that it names, EXCLUSIVE; ``refuse`` it otherwise.
-    :param catalogs: Spark's catalogs with the tables of this Hive metastore.
-    :param others: the catalogs with tables that need no lock here.
+    :param unknown: ``lock``: an unknown command locks everything that it names, EXCLUSIVE; ``refuse`` it otherwise. Not in
+        Spark Connect.
+    :param catalogs: Spark's catalogs with the tables of this Hive metastore. Not in Spark Connect.
+    :param others: the catalogs with tables that need no lock here. Not in Spark Connect.
     :param keeper: the installation id of an Airflow. Its keeper frees the locks of this driver after the driver's process has
         ended. On YARN and Kubernetes also the Airflow connection to the cluster: ``etl-prod/spark_default``. The keeper then
         asks the cluster. None: the setting ``spark.hivelock.keeper``; without it, a user frees them.
@@ -157,6 +151,11 @@ def enable_hive_locks(
         raise InvalidRequest(f"unknown={unknown!r}: use 'refuse' or 'lock'")
     side: Side
     if is_connect(spark):
+        if unknown != "refuse" or [*catalogs] != [CATALOG] or others:
+            raise InvalidRequest(
+                "unknown, catalogs and others have no effect in Spark Connect, because its session gives no plan; leave them "
+                "out, and run what is refused under a lease that names its data: HiveLocks.lease(writes=[…])"
+            )
         side = ConnectLocks(spark)
     else:
         from airflow_hivelock.spark.driver_side import DriverSide  # pyspark-client has no py4j

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from airflow_hivelock.locks.errors import InvalidRequest
 
@@ -12,6 +12,13 @@ if TYPE_CHECKING:
 
     from airflow_hivelock.locks.plan.text import Plan
     from airflow_hivelock.spark.leases import DriverLeases
+
+_Found = TypeVar("_Found")
+
+
+class NotPlanned(InvalidRequest):
+    """What a statement locks is not known. It runs only under a lease that names its data."""
+
 
 MOST_PLANS = 10
 """How often a statement is planned again because the tables have changed while it waited."""
@@ -27,7 +34,7 @@ def hold(
     :param refresh: called under the locks.
     :param query: the statement, as listings show it.
     """
-    found = plan()
+    found = planned(leases, plan)
     for _ in range(MOST_PLANS):
         if found is None or not (found[0].reads or found[0].writes):
             yield
@@ -42,3 +49,16 @@ def hold(
             yield
             return
     raise InvalidRequest(f"the tables of {query[:80]!r} changed {MOST_PLANS} times while it was planned; try again")
+
+
+def planned(leases: DriverLeases, plan: Callable[[], _Found | None]) -> _Found | None:
+    """What *plan* returns. Return None for a statement that it cannot plan under a lease that names its data.
+
+    :raises NotPlanned: this thread has no such lease.
+    """
+    try:
+        return plan()
+    except NotPlanned:
+        if leases.name_data:
+            return None
+        raise

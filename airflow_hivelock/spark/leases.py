@@ -125,6 +125,11 @@ class DriverLeases:
         wanted = rules.with_parents(plan.reads, plan.writes)
         return not rules.beyond(self._standing(), wanted)
 
+    @property
+    def name_data(self) -> bool:
+        """Whether this thread works under a lease that was taken by the names of its data."""
+        return any(each.several for each in self._held.get())
+
     @contextmanager
     def locked(self, plan: Plan, query: str, *, several: bool = False) -> Iterator[None]:
         """Hold the plan's locks for the time of the body. Locks that the thread's own leases hold are not taken again.
@@ -200,7 +205,7 @@ class DriverLeases:
                 f"this statement needs {named}, and would wait for the lease that it runs under, which holds that in another "
                 "mode; end that first (an iterator, or HiveLocks.lease), or name the data in its writes"
             )
-        if self._task_lease is None and not any(each.several for each in self._held.get()):
+        if self._task_lease is None and not self.name_data:
             return  # while an iterator is open, statements lock for themselves
         if self._outside == "fail":
             raise InvalidRequest(

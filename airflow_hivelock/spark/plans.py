@@ -6,12 +6,12 @@ from datetime import date, datetime
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
-from airflow_hivelock.locks.errors import InvalidRequest
 from airflow_hivelock.locks.model.object import MAX_OBJECTS
 from airflow_hivelock.locks.plan.planner import Planner
 from airflow_hivelock.locks.plan.session import SessionState
 from airflow_hivelock.locks.plan.tables import KnownTables
 from airflow_hivelock.locks.plan.text import Plan, plan_touched
+from airflow_hivelock.spark.holding import NotPlanned
 from airflow_hivelock.spark.jvm import Jvm, items, kind
 from airflow_hivelock.spark.names import HIVE_CATALOG, NamesOfPlans
 from airflow_hivelock.spark.places import Places
@@ -53,13 +53,13 @@ class SessionPlans:
 
         :param session: Spark's session in the JVM.
         :param args: the parameters of the text, as ``spark.sql`` takes them.
-        :raises InvalidRequest: what it locks is not known.
+        :raises NotPlanned: what it locks is not known.
         """
         state = session.sessionState()
         literals = _literals(args) if args else args
         parsed = self._jvm.parse(session, text, literals)
         if kind(parsed) in _RUNS_AS_ANALYSED:
-            raise InvalidRequest(
+            raise NotPlanned(
                 "Spark runs EXECUTE IMMEDIATE and scripts while it analyses them, so what they lock is not known before; "
                 "run each statement by itself, or under a lease that names its data, HiveLocks.lease(writes=[…])"
             )
@@ -68,7 +68,7 @@ class SessionPlans:
         if not reader.statement(analysed):
             return None
         if literals and None in (literals.values() if isinstance(literals, dict) else literals):
-            raise InvalidRequest(
+            raise NotPlanned(
                 f"what {text[:80]!r} locks depends on a parameter that is no text, number or date; write the value into "
                 "the statement, or run it under a lease that names its data, HiveLocks.lease(writes=[…])"
             )

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from airflow_hivelock.locks.errors import InvalidRequest
 from airflow_hivelock.locks.hive.transactional import Write
 from airflow_hivelock.locks.model import LockObject
 from airflow_hivelock.locks.plan.filters import filtered
 from airflow_hivelock.locks.plan.query import Scan
 from airflow_hivelock.spark import commands
+from airflow_hivelock.spark.holding import NotPlanned
 from airflow_hivelock.spark.jvm import items, kind, optional
 
 if TYPE_CHECKING:
@@ -195,7 +195,7 @@ class PlanReader:
 
     def _unknown(self, node: Any, name: str) -> None:
         if not self._lenient:
-            raise InvalidRequest(
+            raise NotPlanned(
                 f"what Spark's command {name} locks is not known here; run it under a lease that names its data, "
                 "HiveLocks.lease(writes=[…]), or have such commands lock everything that they name: "
                 "enable_hive_locks(…, unknown='lock')"
@@ -204,7 +204,7 @@ class PlanReader:
         leaves = [leaf for each in (node, *_inner(node)) for leaf in items(each.collectLeaves())]
         found = [each for leaf in leaves if (each := self._names.of_relation(leaf)) is not None]
         if not named and not found:
-            raise InvalidRequest(
+            raise NotPlanned(
                 f"Spark's command {name} names no table here, so what it locks is not known; run it under a lease that "
                 "names its data, HiveLocks.lease(writes=[…])"
             )
@@ -268,7 +268,7 @@ class PlanReader:
             for path in items(leaf.relation().table().fileIndex().rootPaths()):
                 self.read_path(path)
         elif name not in ("LogicalRelation", "DataSourceV2Relation", "DataSourceV2ScanRelation") and not self._lenient:
-            raise InvalidRequest(
+            raise NotPlanned(
                 f"what Spark's plan reads by {name} is not known here; run the statement under a lease that names its "
                 "data, HiveLocks.lease(reads=[…])"
             )

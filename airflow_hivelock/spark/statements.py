@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from airflow_hivelock.locks.errors import InvalidRequest
 from airflow_hivelock.locks.model import LockObject
 from airflow_hivelock.locks.plan.text import Plan
-from airflow_hivelock.spark.holding import hold
+from airflow_hivelock.spark.holding import hold, planned
 from airflow_hivelock.spark.plans import refresh
 
 if TYPE_CHECKING:
@@ -86,9 +86,9 @@ class StatementLocks:
 
         :raises InvalidRequest: it reads tables that the lease of this thread does not hold.
         """
-        plan, _ = self._plans.of_frame(frame._jdf)
-        if (plan.reads or plan.writes) and not self._leases.covered(plan):
-            raise InvalidRequest(f"{what} reads {_some(plan)} later, when no lock is held; {step}")
+        found = planned(self._leases, lambda: self._plans.of_frame(frame._jdf))
+        if found is not None and not self._leases.covered(found[0]):
+            raise InvalidRequest(f"{what} reads {_some(found[0])} later, when no lock is held; {step}")
 
     def refuse_stream(self, frame: Any, path: str) -> None:
         """Refuse a stream that reads Hive's tables, or writes to *path* in one: it runs on after its start.

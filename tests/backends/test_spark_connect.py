@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from airflow_hivelock.locks import InvalidRequest, LockManager, LockTimeout, connect
-from airflow_hivelock.locks.model import LockMode
-from airflow_hivelock.locks.rules import named
+from airflow_hivelock.locks import InvalidRequest, LockManager, LockTimeout
 from airflow_hivelock.spark import enable_hive_locks
+from tests.backends.conftest import URL
 from tests.support.servers.spark_connect import SparkConnectServer
 
 if TYPE_CHECKING:
@@ -20,8 +19,6 @@ if TYPE_CHECKING:
     from airflow_hivelock.spark import HiveLocks
 
 pytestmark = [pytest.mark.integration, pytest.mark.filterwarnings("ignore"), pytest.mark.timeout(600)]
-
-URL = "memory://locks-in-connect"
 
 TABLES = (
     "create database dw",
@@ -47,41 +44,6 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
         session.range(1).createOrReplaceTempView("made_before")
         yield session
         session.stop()
-
-
-@pytest.fixture
-def manager() -> Iterator[LockManager]:
-    manager = connect(URL)
-    yield manager
-    left = manager.leases()
-    manager.force_release_all(held_s=0, reason="the test is over", user="test")
-    assert not left
-
-
-@pytest.fixture
-def locks(spark: Any, manager: LockManager) -> Iterator[HiveLocks]:
-    locks = enable_hive_locks(spark, URL, timeout_s=20, progress=False)
-    yield locks
-    locks.disable()
-
-
-@pytest.fixture
-def taken(manager: LockManager, locks: HiveLocks) -> Callable[[], list[str]]:
-    """What has been locked since the last question, and was given back: each object with its mode, but no parents."""
-    seen = len(manager.history())
-
-    def since() -> list[str]:
-        nonlocal seen
-        assert not manager.leases()
-        history = sorted(manager.history(), key=lambda each: each.granted or each.asked)
-        leases, seen = history[seen:], len(history)
-        return [
-            f"{lock.object}{'!' if lock.mode is LockMode.EXCLUSIVE else ''}"
-            for lease in leases
-            for lock in named(lease.locks)
-        ]
-
-    return since
 
 
 def test_a_command_locks_what_its_text_touches(spark: Any, taken: Callable[[], list[str]]) -> None:
@@ -164,6 +126,26 @@ def test_what_has_no_text_says_so_and_runs_under_a_lease(
             with suppress(Exception):
                 run(frame, str(folder))
     assert len(manager.history()) == before + 1
+
+
+def test_what_is_not_understood_runs_under_a_lease(
+    spark: Any, locks: HiveLocks, taken: Callable[[], list[str]]
+) -> None:
+    spark.sql("create or replace temporary view known as select * from dw.t")
+    statement = "/*/**/*/ create or replace temporary view known as select 1 k"
+    with pytest.raises(InvalidRequest, match=r"in Spark Connect run it under a lease.*HiveLocks\.lease"):
+        spark.sql(statement)
+    with locks.lease(reads=["dw.t"]):
+        spark.sql(statement)
+    with pytest.raises(InvalidRequest, match="known is no table, or a temporary view"):
+        spark.sql("select * from known").collect()
+    assert taken() == ["dw.t", "dw.t"]
+
+
+@pytest.mark.parametrize("option", [{"unknown": "lock"}, {"catalogs": ["spark_catalog", "lake"]}, {"others": ["lake"]}])
+def test_options_that_need_a_plan_are_refused(option: dict[str, Any], spark: Any) -> None:
+    with pytest.raises(InvalidRequest, match=r"no effect in Spark Connect.*leave them out"):
+        enable_hive_locks(spark, URL, **option)
 
 
 def test_a_view_that_another_session_has_changed_is_what_it_is_now(

@@ -150,6 +150,13 @@ class SessionState(Generic[View]):
         for name in [each for each in self._meanings if isinstance(each, LockObject) and each.database != GLOBAL]:
             del self._meanings[name]
 
+    def forget_temporary(self) -> None:
+        """Know no temporary view any more, and no value of a variable: a statement that was not planned may have changed them."""
+        for name in self._meanings:
+            if isinstance(name, str) or name.database == GLOBAL:
+                self._mean(name, None)
+        self.texts = dict.fromkeys(self.texts)
+
     def add_temporary(self, table: LockObject) -> None:
         if self._then is None:
             self._temporary.add(table)
