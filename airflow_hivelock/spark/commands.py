@@ -89,6 +89,13 @@ INSERTS = frozenset(
     """.split()  # noqa: SIM905
 )
 
+TRANSACTS = ROWS | frozenset(
+    """
+    AppendData CreateTableAsSelect OverwriteByExpression OverwritePartitionsDynamic ReplaceTableAsSelect
+    """.split()  # noqa: SIM905
+)
+"""Writes of Spark's second version of sources."""
+
 COPIES = frozenset(("CreateTableLike", "CreateTableLikeCommand"))
 
 NO_DATA = frozenset(

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow_hivelock.locks.errors import InvalidRequest
 from airflow_hivelock.spark.connect_plans import ConnectPlans, Request
-from airflow_hivelock.spark.holding import hold
+from airflow_hivelock.spark.holding import Planned, hold
 from airflow_hivelock.spark.leases import DriverName
 
 if TYPE_CHECKING:
@@ -118,7 +118,7 @@ class ConnectLocks:
         request = self._plans.read(plan)
         well = False
         try:
-            with hold(self._leases, partial(self._plans.plan, request), self._refresh, request.name):
+            with hold(self._leases, partial(self._planned, request), request.name):
                 yield
             well = True
         finally:
@@ -127,6 +127,14 @@ class ConnectLocks:
     def is_of_server(self, client: Any) -> bool:
         """Whether *client* talks to the server of this session."""
         return bool(client.host == self._spark.client.host)
+
+    def _planned(self, request: Request) -> Planned | None:
+        found = self._plans.plan(request)
+        return found and Planned(found[0], lambda: self._again(request, found[1]))
+
+    def _again(self, request: Request, tables: Sequence[LockObject]) -> Planned | None:
+        self._refresh(tables)
+        return self._planned(request)
 
     def _refresh(self, tables: Sequence[LockObject]) -> None:
         """Have the server list the files of the *tables* again: what it has listed may be from before the locks."""

@@ -54,10 +54,9 @@ class DriverSide:
 
     def explained(self, statement: Any) -> Plan:
         if not isinstance(statement, str):
-            return self._plans.of_frame(statement._jdf)[0]
+            return self._plans.of_frame(statement._jdf).plan
         session = interception.active_session() or self._spark
-        found = self._plans.of_sql(session._jsparkSession, statement)
-        return (found or self._plans.of_frame(interception.unlocked_sql(session, statement)._jdf))[0]
+        return self._plans.of_sql(session._jsparkSession, statement, runs=True).plan
 
     def begin(self, leases: DriverLeases) -> None:
         self._statements = StatementLocks(self._spark.sparkContext, self._plans, leases)

@@ -89,12 +89,6 @@ def active_session() -> Any:
     return import_module("pyspark.sql").SparkSession.getActiveSession()
 
 
-def unlocked_sql(session: Any, text: str) -> Any:
-    """The DataFrame of a query, which is not run."""
-    original = next((method for cls, name, method in _changed if name == "sql"), type(session).sql)
-    return original(session, text)
-
-
 def _locks_of(session: Any) -> StatementLocks | None:
     return next((locks for locks in _enabled if locks.concerns(session)), None)
 
@@ -165,8 +159,8 @@ def _sql(original: Any) -> Any:
         formatter = import_module("pyspark.sql.sql_formatter").SQLStringFormatter(session) if kwargs else None
         text = formatter.format(sqlQuery, **kwargs) if formatter else sqlQuery
         try:
-            with locks.statement(session, text, args):
-                return original(session, text, args)
+            with locks.statement(session, text, args) as run:
+                return _frame()(run(), session) if run else original(session, text, args)
         finally:
             if formatter:
                 formatter.clear()

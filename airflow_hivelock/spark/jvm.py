@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import re
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
+from py4j.java_gateway import JavaClass
 from py4j.protocol import Py4JError, Py4JJavaError
+from pyspark.errors import PySparkException
 
 from airflow_hivelock.locks.errors import Unsupported
 
@@ -12,6 +16,19 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
 COMMAND = "org.apache.spark.sql.catalyst.plans.logical.Command"
+
+EXCLUDED = "spark.sql.optimizer.excludedRules"
+LISTS = (
+    "org.apache.spark.sql.execution.datasources.PruneFileSourcePartitions",
+    "org.apache.spark.sql.hive.execution.PruneHiveTablePartitions",
+)
+"""The rules of Spark's optimiser that list partitions and their files. They leave the conditions as they are."""
+
+_UNIT = "\x1f"
+"""Between pairs of texts. A property may have several lines."""
+
+_SEPARATOR = "\n"
+"""Between texts. The metastore escapes it in the name of a partition, and takes it in no other name."""
 
 
 class Jvm:
@@ -30,10 +47,34 @@ class Jvm:
         self.skip = self._jvm.org.apache.spark.sql.execution.CommandExecutionMode.SKIP()
         self.none = self._jvm.scala.Option.empty()
         self._is_instance = self._jvm.py4j.reflection.TypeUtil.isInstanceOf
+        sql = self._jvm.org.apache.spark.sql
+        self._dataset = sql.classic.Dataset if isinstance(sql.classic.Dataset, JavaClass) else sql.Dataset  # Spark 3.5
+        self._conf = sql.internal.SQLConf
+        self._handler = self._jvm.java.beans.EventHandler
+        self._function = self._jvm.java.lang.Class.forName("scala.Function0")
 
     def is_command(self, node: Any) -> bool:
         """Whether Spark runs the node as a command, at once."""
         return bool(self._is_instance(COMMAND, node))
+
+    def rows(self, session: Any, analysed: Any) -> Any:
+        """The Dataset of an analysed plan, made as ``spark.sql`` makes it: a command runs at once."""
+        return self._dataset.ofRows(session, analysed)
+
+    def optimised(self, session: Any, analysed: Any) -> Any:
+        """The plan as Spark's optimiser narrows it, without a list of partitions and files: that takes most of the time.
+
+        The setting for that is one of this thread of the JVM only. Spark takes a function to run under it.
+        """
+        state = session.sessionState()
+        execution = state.executePlan(analysed, self.skip)
+        if isinstance(self._handler, JavaClass):  # a small Java may lack the module java.desktop
+            conf = state.conf().clone()
+            conf.setConfString(EXCLUDED, ",".join(filter(None, (conf.getConfString(EXCLUDED, ""), *LISTS))))
+            function = self._handler.create(self._function, execution, "optimizedPlan")
+            with suppress(Py4JJavaError, PySparkException):  # the optimiser fails: the next call gives its own error
+                return self._conf.withExistingConf(conf, function)
+        return execution.optimizedPlan()
 
     def parse(self, session: Any, text: str, args: Any = None) -> Any:
         """The parsed plan of *text*.
@@ -85,12 +126,41 @@ class Jvm:
 
 def kind(value: Any) -> str:
     """The simple name of the class of *value*; empty for a value that Python has made its own."""
-    return str(value.getClass().getSimpleName()).removesuffix("$") if hasattr(value, "_target_id") else ""
+    if not hasattr(value, "_target_id"):
+        return ""
+    with suppress(Py4JError):  # it is no case class
+        if name := value.productPrefix():
+            return str(name)
+    return str(value.getClass().getSimpleName()).removesuffix("$")
+
+
+def same(one: Any, other: Any) -> bool:
+    """Whether two analysed plans read and change the same tables and views, in the same way."""
+    # Spark compares no names of tables and views, and the text of a plan does not show everything else.
+    return one is other or bool(one.sameResult(other) and _text(one) == _text(other) != "")
+
+
+def _text(plan: Any) -> str:
+    """The text of a plan without the numbers that each analysis gives anew; empty if Spark has cut it."""
+    text = str(plan.toString())
+    return "" if "more characters" in text else re.sub(r"#\d+L?|(?<=CTERelation(?:Def|Ref) )\d+", "#", text)
 
 
 def items(sequence: Any) -> Iterator[Any]:
     """The items of a Seq."""
     return (sequence.apply(place) for place in range(sequence.size()))
+
+
+def texts(sequence: Any) -> list[str]:
+    """The texts of a Seq, in one question."""
+    return [each for each in sequence.mkString(_SEPARATOR).split(_SEPARATOR) if each]
+
+
+def pairs(found: Any) -> Iterator[tuple[str, str]]:
+    """The pairs of a Map of texts, in one question."""
+    for pair in found.mkString(_UNIT).split(_UNIT):
+        key, _, value = pair.partition(" -> ")
+        yield key, value
 
 
 def optional(option: Any) -> Any:

@@ -11,15 +11,15 @@ from airflow_hivelock.locks.plan.planner import Planner
 from airflow_hivelock.locks.plan.session import SessionState
 from airflow_hivelock.locks.plan.tables import KnownTables
 from airflow_hivelock.locks.plan.text import Plan, plan_touched
-from airflow_hivelock.spark.holding import NotPlanned
-from airflow_hivelock.spark.jvm import Jvm, items, kind
+from airflow_hivelock.spark.holding import NotPlanned, Planned
+from airflow_hivelock.spark.jvm import Jvm, items, kind, same
 from airflow_hivelock.spark.names import HIVE_CATALOG, NamesOfPlans
 from airflow_hivelock.spark.places import Places
 from airflow_hivelock.spark.reading import PlanReader
-from airflow_hivelock.spark.tables import SessionTables
+from airflow_hivelock.spark.tables import Answers, SessionTables
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Callable, Collection
 
 _RUNS_AS_ANALYSED = ("CompoundBody", "ExecuteImmediateQuery", "UnresolvedExecuteImmediate")
 """Statements that Spark runs while it analyses them."""
@@ -48,75 +48,120 @@ class SessionPlans:
         self.tables = SessionTables(self._jvm)
         self._places = Places(self._jvm, self.tables)
 
-    def of_sql(self, session: Any, text: str, args: Any = None) -> tuple[Plan, Any] | None:
-        """The locks of the command *text*, and its analysed plan; None for a query, which runs later.
+    def of_sql(self, session: Any, text: str, args: Any = None, *, runs: bool = False) -> Planned:
+        """The locks of the command *text*. A query has none, because it runs later.
 
         :param session: Spark's session in the JVM.
         :param args: the parameters of the text, as ``spark.sql`` takes them.
+        :param runs: a query has its locks, as if it ran at once.
         :raises NotPlanned: what it locks is not known.
         """
-        state = session.sessionState()
         literals = _literals(args) if args else args
-        parsed = self._jvm.parse(session, text, literals)
-        if kind(parsed) in _RUNS_AS_ANALYSED:
-            raise NotPlanned(
-                "Spark runs EXECUTE IMMEDIATE and scripts while it analyses them, so what they lock is not known before; "
-                "run each statement by itself, or under a lease that names its data, HiveLocks.lease(writes=[…])"
-            )
-        analysed = state.executePlan(parsed, self._jvm.skip).analyzed()
-        planner, reader = self._begin(session)
-        if not reader.statement(analysed):
-            return None
-        if literals and None in (literals.values() if isinstance(literals, dict) else literals):
-            raise NotPlanned(
-                f"what {text[:80]!r} locks depends on a parameter that is no text, number or date; write the value into "
-                "the statement, or run it under a lease that names its data, HiveLocks.lease(writes=[…])"
-            )
-        return plan_touched(planner), analysed
 
-    def of_frame(self, frame: Any) -> tuple[Plan, Any]:
-        """The locks of an action on the DataFrame, and its analysed plan.
+        def analyse() -> Any:
+            parsed = self._jvm.parse(session, text, literals)
+            if kind(parsed) in _RUNS_AS_ANALYSED:
+                raise NotPlanned(
+                    "Spark runs EXECUTE IMMEDIATE and scripts while it analyses them, so what they lock is not known before; "
+                    "run each statement by itself, or under a lease that names its data, HiveLocks.lease(writes=[…])"
+                )
+            return session.sessionState().executePlan(parsed, self._jvm.skip).analyzed()
+
+        def read(reader: PlanReader, analysed: Any) -> None:
+            if not reader.statement(analysed):
+                if runs:
+                    reader.query(analysed)
+                return
+            if literals and None in (literals.values() if isinstance(literals, dict) else literals):
+                raise NotPlanned(
+                    f"what {text[:80]!r} locks depends on a parameter that is no text, number or date; write the value into "
+                    "the statement, or run it under a lease that names its data, HiveLocks.lease(writes=[…])"
+                )
+
+        return self._read(session, analyse, read)
+
+    def of_frame(self, frame: Any) -> Planned:
+        """The locks of an action on the DataFrame.
 
         :param frame: the DataFrame in the JVM.
         """
-        analysed = frame.queryExecution().analyzed()
-        planner, reader = self._begin(frame.sparkSession())
-        reader.query(analysed)
-        return plan_touched(planner), analysed
+        analysed = _analysed(frame)
+        return self._read(frame.sparkSession(), lambda: analysed, PlanReader.query)
 
-    def of_write(self, frame: Any, table: str = "", path: str = "") -> tuple[Plan, Any]:
-        """The locks of a write of the DataFrame to *table*, or to *path*, and its analysed plan."""
-        analysed = frame.queryExecution().analyzed()
-        session = frame.sparkSession()
-        planner, reader = self._begin(session)
-        reader.query(analysed)
-        if table:
-            reader.write_table(session.sessionState().sqlParser().parseMultipartIdentifier(table))
-        if path:
-            reader.write_path(path)
-        return plan_touched(planner), analysed
+    def of_write(self, frame: Any, table: str = "", path: str = "") -> Planned:
+        """The locks of a write of the DataFrame to *table*, or to *path*."""
+        session, analysed = frame.sparkSession(), _analysed(frame)
+
+        def read(reader: PlanReader, analysed: Any) -> None:
+            reader.query(analysed)
+            if table:
+                reader.write_table(session.sessionState().sqlParser().parseMultipartIdentifier(table))
+            if path:
+                reader.write_path(path)
+
+        return self._read(session, lambda: analysed, read)
+
+    def run(self, session: Any, analysed: Any) -> Any:
+        """The Dataset of an analysed statement."""
+        return self._jvm.rows(session, analysed)
 
     def of_names(self, frame: Any, path: str = "") -> Plan:
         """The tables and views that the DataFrame names, to read, and those at *path*, to write."""
-        planner, reader = self._begin(frame.sparkSession())
-        reader.names(frame.queryExecution().analyzed())
+        planner, reader, _ = self._begin(frame.sparkSession())
+        reader.names(_analysed(frame))
         if path:
             reader.write_path(path)
         return plan_touched(planner)
 
     def of_table(self, session: Any, table: str, *, writes: bool) -> Plan:
         """The locks of a call of ``spark.catalog`` that changes *table*, or reads its data."""
-        planner, reader = self._begin(session)
+        planner, reader, _ = self._begin(session)
         parts = session.sessionState().sqlParser().parseMultipartIdentifier(table)
         reader.write_table(parts) if writes else reader.read_table(parts)
         return plan_touched(planner)
 
-    def _begin(self, session: Any) -> tuple[Planner, PlanReader]:
-        tables = KnownTables(self.tables)
+    def _read(
+        self, session: Any, analyse: Callable[[], Any], read: Callable[[PlanReader, Any], None], analysed: Any = None
+    ) -> Planned:
+        """The locks of what *analyse* returns, as *read* reads it.
+
+        :param analysed: what *analyse* has returned last.
+        """
+        found = analyse() if analysed is None else analysed
+        planner, reader, answers = self._begin(session)
+        read(reader, found)
+        plan = plan_touched(planner)
+
+        def again() -> Planned:
+            """Whatever the locks were read from is asked again, because a rival may have changed it before the grant."""
+            now = analyse()
+            refresh(now)
+            unchanged = (
+                not reader.by_path
+                and same(found, now)
+                and all(self._jvm.optimised(session, query).sameResult(former) for query, former in reader.queries)
+                and answers.still_hold()
+            )
+            return planned(now) if unchanged else self._read(session, analyse, read, now)
+
+        def planned(analysed: Any) -> Planned:
+            return Planned(plan, again, None if reader.transacts else analysed)
+
+        return planned(found)
+
+    def _begin(self, session: Any) -> tuple[Planner, PlanReader, Answers]:
+        answers = Answers(self.tables)
+        tables = KnownTables(answers)
         state: SessionState[Any] = SessionState(tables, session.sessionState().catalog().getCurrentDatabase())
         planner = Planner(state, "stricter", MAX_OBJECTS)
         names = NamesOfPlans(session, tables, self._catalogs, self._others)
-        return planner, PlanReader(self._jvm, session, planner, names, self._places, lenient=self._lenient)
+        reader = PlanReader(self._jvm, session, planner, names, self._places, lenient=self._lenient)
+        return planner, reader, answers
+
+
+def _analysed(frame: Any) -> Any:
+    """The analysed plan of a DataFrame. A command in it has run, and is its rows."""
+    return frame.queryExecution().commandExecuted()
 
 
 def _literals(args: Any) -> Any:
@@ -141,3 +186,6 @@ def refresh(analysed: Any) -> None:
     """Have Spark list the files of the plan's tables again: what it has listed may be from before the locks."""
     for each in (analysed, *items(analysed.subqueriesAll())):
         each.refresh()
+    if not analysed.children().size():
+        for query in items(analysed.innerChildren()):  # of CREATE TABLE … AS SELECT
+            refresh(query)

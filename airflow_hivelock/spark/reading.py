@@ -26,6 +26,9 @@ class PlanReader:
 
     :param session: Spark's session in the JVM.
     :param lenient: lock everything that an unknown command names, EXCLUSIVE, where it would be refused.
+    :ivar queries: the queries that were read, each with its optimised plan.
+    :ivar by_path: whether a path was read or written.
+    :ivar transacts: whether it changes a table of Spark's second version, which may begin a transaction as it is analysed.
     """
 
     def __init__(
@@ -37,6 +40,8 @@ class PlanReader:
         self._names = names
         self._places = places
         self._lenient = lenient
+        self.queries: list[tuple[Any, Any]] = []
+        self.by_path = self.transacts = False
 
     def statement(self, analysed: Any) -> bool:
         """Add what the plan touches if it is a command, or several; whether it is one. A query runs later."""
@@ -51,8 +56,9 @@ class PlanReader:
     def query(self, analysed: Any) -> None:
         """Add what the query reads when it runs: its data, as Spark's optimiser narrows it, and its views."""
         self.names(analysed)
-        state = self._session.sessionState()
-        self._scans(state.executePlan(analysed, self._jvm.skip).optimizedPlan(), [])
+        optimised = self._jvm.optimised(self._session, analysed)
+        self.queries.append((analysed, optimised))
+        self._scans(optimised, [])
 
     def write_table(self, parts: Any) -> None:
         """Add a table that is written whole.
@@ -69,17 +75,20 @@ class PlanReader:
 
     def write_path(self, path: Any) -> None:
         """Add the tables that a write to *path* changes: whole, since the writer is Spark's own."""
+        self.by_path = True
         for found in self._places.of(path):
             self._planner.write(LockObject(found.database, found.table), how=Write.OVERWRITE)
 
     def read_path(self, path: Any) -> None:
         """Add the tables or partitions with files at *path*."""
+        self.by_path = True
         for found in self._places.of(path):
             self._planner.look(LockObject(found.database, found.table))
             self._planner.scans.append(Scan(found))
 
     def _command(self, node: Any) -> None:
         name = kind(node)
+        self.transacts |= name in commands.TRANSACTS
         if name in commands.NOTHING:
             return
         if name in commands.INSERTS:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from contextlib import contextmanager
 from contextvars import ContextVar
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from airflow_hivelock.locks.errors import InvalidRequest
 from airflow_hivelock.locks.model import LockObject
 from airflow_hivelock.locks.plan.text import Plan
-from airflow_hivelock.spark.holding import hold, planned
-from airflow_hivelock.spark.plans import refresh
+from airflow_hivelock.spark.holding import Planned, hold, planned
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -44,10 +44,14 @@ class StatementLocks:
         return not self._inside.get()
 
     @contextmanager
-    def statement(self, session: Any, text: str, args: Any) -> Iterator[None]:
-        """Around ``spark.sql``."""
-        with self._running(lambda: self._plans.of_sql(session._jsparkSession, text, args), text):
-            yield
+    def statement(self, session: Any, text: str, args: Any) -> Iterator[Callable[[], Any] | None]:
+        """Around ``spark.sql``. The body gets what runs the statement as it was planned; None: it is to be run as usual."""
+        java = session._jsparkSession
+        with self._running(lambda: self._plans.of_sql(java, text, args), text) as found:
+            if args or found is None or found.analysed is None:
+                yield None
+            else:
+                yield partial(self._plans.run, java, found.analysed)
 
     @contextmanager
     def action(self, frame: Any, name: str) -> Iterator[None]:
@@ -65,10 +69,13 @@ class StatementLocks:
     def call(self, session: Any, name: str, table: str = "", database: str = "", writes: bool = True) -> Iterator[None]:
         """Around a call of ``spark.catalog`` that changes a table or a database, or reads a table's data."""
 
-        def plan() -> tuple[Plan, Any]:
+        def plan() -> Planned:
             if database:
-                return Plan([], [LockObject(database)], {}), None
-            return self._plans.of_table(session._jsparkSession, table, writes=writes), None
+                found = Plan([], [LockObject(database)], {})
+            else:
+                found = self._plans.of_table(session._jsparkSession, table, writes=writes)
+            planned = Planned(found, lambda: planned)  # it names the whole table, whatever a rival changes
+            return planned
 
         with self._running(plan, f"{name} {table or database}"):
             yield
@@ -76,7 +83,7 @@ class StatementLocks:
     @contextmanager
     def rows(self, frame: Any, begin: Callable[[], Iterator[Any]]) -> Iterator[Iterator[Any]]:
         """Hold the locks of the frame's data while its rows are read one by one."""
-        with self._locked(lambda: self._plans.of_frame(frame._jdf), "DataFrame.toLocalIterator"):
+        with hold(self._leases, lambda: self._plans.of_frame(frame._jdf), "DataFrame.toLocalIterator"):
             with self._in_a_statement():
                 rows = begin()
             yield rows
@@ -87,8 +94,8 @@ class StatementLocks:
         :raises InvalidRequest: it reads tables that the lease of this thread does not hold.
         """
         found = planned(self._leases, lambda: self._plans.of_frame(frame._jdf))
-        if found is not None and not self._leases.covered(found[0]):
-            raise InvalidRequest(f"{what} reads {_some(found[0])} later, when no lock is held; {step}")
+        if found is not None and not self._leases.covered(found.plan):
+            raise InvalidRequest(f"{what} reads {_some(found.plan)} later, when no lock is held; {step}")
 
     def refuse_stream(self, frame: Any, path: str) -> None:
         """Refuse a stream that reads Hive's tables, or writes to *path* in one: it runs on after its start.
@@ -103,9 +110,9 @@ class StatementLocks:
             )
 
     @contextmanager
-    def _running(self, plan: Callable[[], tuple[Plan, Any] | None], query: str) -> Iterator[None]:
-        with self._locked(plan, query), self._in_a_statement():
-            yield
+    def _running(self, plan: Callable[[], Planned], query: str) -> Iterator[Planned | None]:
+        with hold(self._leases, plan, query) as found, self._in_a_statement():
+            yield found
 
     @contextmanager
     def _in_a_statement(self) -> Iterator[None]:
@@ -115,11 +122,6 @@ class StatementLocks:
             yield
         finally:
             self._inside.reset(inside)
-
-    @contextmanager
-    def _locked(self, plan: Callable[[], tuple[Plan, Any] | None], query: str) -> Iterator[None]:
-        with hold(self._leases, plan, refresh, query):
-            yield
 
     def close(self) -> None:
         """Release everything that the driver holds."""

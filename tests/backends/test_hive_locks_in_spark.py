@@ -137,15 +137,13 @@ def test_the_planners_differ_where_it_is_judged(judged: Judged, spark: SparkSess
         return [each for each in locked if not any(other.startswith(f"{each}/") for other in locked)]
 
     plans = SessionPlans(spark)
-    by_plan = plans.of_sql(spark._jsparkSession, judged.example)
-    if by_plan is None:
-        by_plan = plans.of_frame(spark.sql(judged.example)._jdf)
+    by_plan = plans.of_sql(spark._jsparkSession, judged.example, runs=True).plan
     if judged.text == "refused":
         with pytest.raises(InvalidRequest):
             plan_sql(judged.example, plans.tables)
     else:
         assert shown(plan_sql(judged.example, plans.tables)) == judged.text.split()
-    assert shown(by_plan[0]) == judged.plan.split()
+    assert shown(by_plan) == judged.plan.split()
     assert judgement(judged.example, judged.differs) == judged.why
 
 
@@ -183,6 +181,17 @@ def test_what_only_describes_data_locks_nothing(spark: SparkSession, taken: Call
     assert taken() == []
     assert spark.sql("select k from described where dt = '2024-01-01'").collect()
     assert taken() == ["dw.src/dt=2024-01-01"]
+
+
+def test_the_rows_of_a_command_are_no_data(spark: SparkSession, taken: Callable[[], list[str]]) -> None:
+    shown = spark.sql("show partitions dw.src")
+    assert taken() == ["dw.src"]
+    assert {row.partition for row in shown.filter("partition like 'dt%'").collect()} == {
+        "dt=2024-01-01",
+        "dt=2024-01-02",
+    }
+    shown.show()
+    assert taken() == []
 
 
 @pytest.mark.parametrize(

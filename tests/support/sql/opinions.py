@@ -192,12 +192,8 @@ class Opinions:
     def _statement(self, spark: Any, text: str, planner: Planner, where: str) -> None:
         self.count["statements"] += 1
         by_text = self._by_text(text, planner)
-        frame = None
         try:
-            found = self._plans.of_sql(spark._jsparkSession, text)
-            if found is None:
-                frame = spark.sql(text)
-                found = self._plans.of_frame(frame._jdf)
+            plan = self._plans.of_sql(spark._jsparkSession, text, runs=True).plan
         except InvalidRequest as error:
             self.count["refused here"] += 1
             self.refused[str(error)[:70]] += 1
@@ -206,10 +202,9 @@ class Opinions:
             self.count["refused by Spark"] += 1
             return
         self.count["planned"] += 1
-        plan, _ = found
         before = files(self._home)
         try:
-            frame = frame if frame is not None else spark.sql(text)
+            frame = spark.sql(text)
             execution = frame._jdf.queryExecution()
             analysed = execution.analyzed()
             if kind(analysed) == "CommandResult":
