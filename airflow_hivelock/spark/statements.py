@@ -74,8 +74,8 @@ class StatementLocks:
                 found = Plan([], [LockObject(database)], {})
             else:
                 found = self._plans.of_table(session._jsparkSession, table, writes=writes)
-            planned = Planned(found, lambda: planned)  # it names the whole table, whatever a rival changes
-            return planned
+            whole: Planned = Planned(found, lambda: whole)  # it names the whole table, whatever a rival changes
+            return whole
 
         with self._running(plan, f"{name} {table or database}"):
             yield

@@ -107,7 +107,7 @@ def test_it_waits_until_each_statement_has_ended(pauses: list[float]) -> None:
 def test_one_that_begins_meanwhile_counts() -> None:
     spark = Spark(Execution(1, looks=2))
     later = Execution(2, looks=1)
-    spark.execution = lambda number: spark.executions.update({2: later}) or Some(spark.executions[number])  # type: ignore[func-returns-value,method-assign]
+    spark.execution = lambda number: spark.executions.update({2: later}) or Some(spark.executions[number])  # type: ignore[method-assign]
     assert interrupt(spark)
     assert later.looks < 0
 
