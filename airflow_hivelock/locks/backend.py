@@ -338,6 +338,17 @@ class Backend(Protocol):
             f"{owner}: requests in this lock store cannot be withdrawn from outside. End the process that waits"
         )
 
+    def force_priority(self, owner: str, priority: int, *, reason: str, user: str) -> bool:
+        """Give the owner's request another priority while it waits for its locks. It is audited like a force release.
+
+        The request gets a new place in the queue: see :func:`.queueing.reprioritized`. Its process takes it over again.
+
+        :return: False if the owner has no such request.
+        :raises InvalidRequest: no request before it may be overtaken any more.
+        :raises Unsupported: the store keeps its queue elsewhere.
+        """
+        raise Unsupported(f"{owner}: requests in this lock store have no priority, because it has a queue of its own")
+
     def force_record(self, lease_id: str, seen: Work, application: str, *, reason: str, user: str) -> bool:
         """Replace what another owner's work has recorded by *application*, and keep its token. It is audited like a
         force release.

@@ -20,13 +20,12 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from airflow_hivelock.locks import queueing
 from airflow_hivelock.locks.model import DeferredGrant
-from airflow_hivelock.locks.queueing import QueuePlace
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
 
     from airflow_hivelock.locks.model import Lock, LockObject
-    from airflow_hivelock.locks.queueing import Call
+    from airflow_hivelock.locks.queueing import Call, QueuePlace
 
 INVITATION_S = 20.0
 """The default length of an invitation, in seconds."""
@@ -98,7 +97,7 @@ def come_back(
     :param others: the conflicting requests that wait or are invited.
     :param oldest: requests that took their turn by then are not overtaken.
     """
-    place = QueuePlace(own.position.claiming(old), old.since)
+    place = own.claiming(old)
     overtaken = [other for other in others if not queueing.earlier(place.position, {0: other.place.position})]
     return place if all(may_pass(own, named, other, oldest) for other in overtaken) else None
 

@@ -16,7 +16,7 @@ from airflow_hivelock.locks.backend import Blocked, FreesForeign, NeedsSlot
 from airflow_hivelock.locks.errors import InvalidRequest, LockTimeout, StoreUnavailable, Unsupported
 from airflow_hivelock.locks.groups import ManagesGroups
 from airflow_hivelock.locks.invalid import MAX_REASON_LENGTH, one_line
-from airflow_hivelock.locks.model import Lease, LockObject
+from airflow_hivelock.locks.model import Lease, LockObject, check_priority
 from airflow_hivelock.locks.pending import OUTAGE_S, Patience, PendingLease, PendingLook, Silent
 
 if TYPE_CHECKING:
@@ -275,6 +275,20 @@ class LockManager(ManagesGroups, AbstractContextManager["LockManager"]):
         """
         reason, user = audit_texts(f"withdrawal of {owner[:80]!r}", reason, user)
         return self.backend.force_withdraw(owner, reason=reason, user=user)
+
+    def force_priority(self, owner: str, priority: int, *, reason: str, user: str) -> bool:
+        """Change the priority of the owner's request while it waits for its locks, and write an entry to the audit trail.
+
+        With a higher priority, the request overtakes others like a new arrival of that priority, from its place in the
+        queue. With a lower one, it becomes a new arrival. A later attempt of the owner gives its own priority.
+
+        :return: whether this call changed it; False: the owner does not wait for its locks.
+        :raises InvalidRequest: as :meth:`force_release`; or no request before it may be overtaken any more.
+        :raises Unsupported: the store has no priorities.
+        """
+        check_priority(priority, owner)
+        reason, user = audit_texts(f"priority of {owner[:80]!r}", reason, user)
+        return self.backend.force_priority(owner, priority, reason=f"priority {priority}: {reason}", user=user)
 
     def force_record(self, lease_id: str, seen: Work, application: str, *, reason: str, user: str) -> bool:
         """Replace what another owner's work has recorded by *application*, and write an entry to the audit trail.

@@ -3,7 +3,8 @@
 A store loads the candidates, calls :func:`decide` or one of the smaller functions, and writes the decision. The rules:
 
 - *Conflict*: two locks on one object exclude each other unless both are SHARED.
-- *Order*: requests that conflict are served by :class:`Position`. It is fixed when a request joins the queue.
+- *Order*: requests that conflict are served by :class:`Position`. It is fixed when a request joins the queue. If a
+  person changes the priority, the request joins the queue again.
 - *Overtaking*: a new arrival overtakes waiters of lower priority, if these have waited less than a bound.
 - *Permits*: a group has a limited number of leases (:mod:`.permits`). A request without its permits is in its group's
   queue only.
@@ -20,7 +21,7 @@ from functools import partial
 from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeVar
 
 from airflow_hivelock.locks import permits
-from airflow_hivelock.locks.model import LockMode, LockType
+from airflow_hivelock.locks.model import LockMode
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -38,19 +39,6 @@ def conflict(one: LockMode, other: LockMode) -> bool:
 def excluded_by(mode: LockMode) -> tuple[LockMode, ...]:
     """The modes that a lock of that *mode* excludes: the ones that a store has to look for."""
     return tuple(other for other in LockMode if conflict(mode, other))
-
-
-def types_conflict(one: LockType, other: LockType, *, excl_write: bool) -> bool:
-    """Whether two types of Hive's transactional manager exclude each other, on one object or on it and its parent.
-
-    TxnHandler.checkLock, Hive 2.3 to 4.2; measured on 2.3.10, 3.1.3, 4.0.1, 4.1.0 and 4.2.1.
-
-    :param excl_write: the server has EXCL_WRITE. It excludes SHARED_WRITE, and two SHARED_WRITE do not conflict.
-    """
-    pair = (one, other)
-    if LockType.EXCLUSIVE in pair:
-        return True
-    return LockType.SHARED_READ not in pair and (not excl_write or LockType.EXCL_WRITE in pair)
 
 
 def conflicts(mine: Iterable[Lock], theirs: Iterable[Lock]) -> list[Lock]:
@@ -88,10 +76,6 @@ class Position(NamedTuple):
         """The position of a request that has no number yet: after all others."""
         return cls(_LAST, -priority, _LAST)
 
-    def claiming(self, claimed: QueuePlace | None) -> Position:
-        """This position with the turn of the *claimed* place; None: unchanged."""
-        return self if claimed is None else self._replace(turn=claimed.position.turn)
-
     def passed(self, other: Position) -> bool:
         """Whether this request has overtaken *other*, which arrived earlier and may have been granted before that."""
         return self < other and other.arrival < self.arrival
@@ -106,9 +90,13 @@ class QueuePlace(NamedTuple):
     position: Position
     since: int
 
+    def claiming(self, other: QueuePlace) -> QueuePlace:
+        """This place with the turn of the *other*."""
+        return QueuePlace(self.position._replace(turn=other.position.turn), other.since)
+
 
 def may_overtake(own: Position, waiting: Iterable[Position]) -> bool:
-    """Whether one of the requests *waiting* has a lower priority, so that :func:`claim` may overtake it."""
+    """Whether one of the requests *waiting* has a lower priority, so that :func:`join` may overtake it."""
     return any(other.rank > own.rank for other in waiting)
 
 
@@ -117,25 +105,33 @@ def may_pass(own: Position, place: QueuePlace, oldest: int, *, equals: bool = Fa
     return (place.position.rank > own.rank - equals) and place.since > oldest
 
 
-def claim(own: Position, waiting: Iterable[QueuePlace], oldest: int) -> QueuePlace | None:
-    """The place with the turn that a new arrival claims; None: it overtakes no request and keeps its *own* turn.
+def join(own: QueuePlace, waiting: Iterable[QueuePlace], oldest: int) -> QueuePlace:
+    """The place of a new arrival: its *own*, or the turn that it claims.
 
     From the end of the queue it overtakes the requests of lower priority. It stops at the first other, and at the first
     that took its turn at *oldest* or before. So no request is overtaken for longer than that.
     """
     passed: list[QueuePlace] = []
-    for place in sorted((place for place in waiting if place.position < own), reverse=True):
-        if not may_pass(own, place, oldest):
+    for place in sorted((place for place in waiting if place.position < own.position), reverse=True):
+        if not may_pass(own.position, place, oldest):
             # A request that was parked has an old number. With the same turn it would come before that place.
-            return next((one for one in reversed(passed) if own.claiming(one) > place.position), None)
+            passed = [one for one in passed if own.claiming(one).position > place.position]
+            break
         passed.append(place)
-    return passed[-1] if passed else None
+    return own.claiming(passed[-1]) if passed else own
 
 
-def join(own: QueuePlace, waiting: Iterable[QueuePlace], oldest: int) -> QueuePlace:
-    """The place that a new arrival takes: its *own*, or one with the turn that it claims."""
-    claimed = claim(own.position, waiting, oldest)
-    return QueuePlace(own.position.claiming(claimed), claimed.since) if claimed else own
+def reprioritized(place: QueuePlace, own: QueuePlace, waiting: Iterable[QueuePlace], oldest: int) -> QueuePlace | None:
+    """The place of a request that waits at *place*, after a person has changed its priority.
+
+    With a lower priority it is a new arrival. With a higher one it overtakes others from its turn, as a new arrival does
+    from the end. None: it took its turn at *oldest* or before, and so did all requests before it.
+
+    :param own: its place as a new arrival of the new priority.
+    """
+    if own.position.rank > place.position.rank:
+        return join(own, waiting, oldest)
+    return join(own.claiming(place), waiting, oldest) if place.since > oldest else None
 
 
 class _Queued(Protocol):
@@ -364,7 +360,7 @@ def decide(asking: Undecided, conflicting: Iterable[Other], group: Iterable[Othe
     in_group, away = asking.in_group, tuple[Other, ...]()
     if asking.most and not asking.invited:
         others = list(group)
-        joined = in_group or join(asking.arrival, _living_places(others), oldest)
+        joined = in_group or join(asking.arrival, living_places(others), oldest)
         before = partial(in_the_way_of_permit, joined.position, asking.weight, asking.most)
         living = before(other for other in others if not other.gone)
         if all(other.holds for other in living):  # the first in its group ends the invitations there
@@ -378,7 +374,7 @@ def decide(asking: Undecided, conflicting: Iterable[Other], group: Iterable[Othe
         if remove := tuple(other for other in before(others) if other.gone):
             return Decision(Ruling.CLEAR, asking.among_locks, in_group, remove=remove)
     candidates = [other for other in conflicting if other not in away]
-    place = asking.among_locks or join(asking.now, _living_places(candidates), oldest)
+    place = asking.among_locks or join(asking.now, living_places(candidates), oldest)
     ahead = in_the_way(place.position, candidates)
     away += tuple(other for other in ahead if other.over)
     if living := [other for other in ahead if not other.gone and not other.over]:
@@ -389,6 +385,6 @@ def decide(asking: Undecided, conflicting: Iterable[Other], group: Iterable[Othe
     return Decision(at_turn(asking.deferred), place, in_group, away=away)
 
 
-def _living_places(others: Iterable[Other]) -> list[QueuePlace]:
+def living_places(others: Iterable[Other]) -> list[QueuePlace]:
     """The places of the requests that wait and may be overtaken."""
     return [other.place for other in others if not other.holds and not other.gone and not other.over]

@@ -156,10 +156,23 @@ def _not_in(standing: Lease, never: Sequence[LockObject]) -> str:
     )
 
 
+def types_conflict(one: LockType, other: LockType, *, excl_write: bool) -> bool:
+    """Whether two types of Hive's transactional manager exclude each other, on one object or on it and its parent.
+
+    TxnHandler.checkLock, Hive 2.3 to 4.2; measured on 2.3.10, 3.1.3, 4.0.1, 4.1.0 and 4.2.1.
+
+    :param excl_write: the server has EXCL_WRITE. It excludes SHARED_WRITE, and two SHARED_WRITE do not conflict.
+    """
+    pair = (one, other)
+    if LockType.EXCLUSIVE in pair:
+        return True
+    return LockType.SHARED_READ not in pair and (not excl_write or LockType.EXCL_WRITE in pair)
+
+
 class Footprint:
     """Locks in a hierarchy: what they exclude on the same objects, above and below them.
 
-    :param excl_write: as in :func:`.queueing.types_conflict`.
+    :param excl_write: as in :func:`types_conflict`.
     """
 
     def __init__(self, types: Iterable[tuple[LockObject, LockType]], *, excl_write: bool) -> None:
@@ -179,7 +192,7 @@ class Footprint:
         met.append(self._at.get(target))
         if target.table or kind is not LockType.SHARED_READ:
             met.append(self._below.get(target))
-        return any(one is not None and queueing.types_conflict(one, kind, excl_write=self._excl_write) for one in met)
+        return any(one is not None and types_conflict(one, kind, excl_write=self._excl_write) for one in met)
 
 
 def excluder(locks: Iterable[Lock]) -> Callable[[Lock], bool]:
@@ -255,6 +268,28 @@ def _strongest(locks: list[Lock]) -> str:
     first = sorted(locks, key=lambda lock: lock.mode is not LockMode.EXCLUSIVE)[:MOST_SHOWN]
     more = f" and {len(locks) - MOST_SHOWN} more" if len(locks) > MOST_SHOWN else ""
     return ", ".join(map(str, first)) + more
+
+
+def reprioritized(
+    owner: str,
+    place: queueing.QueuePlace,
+    own: queueing.QueuePlace,
+    waiting: Iterable[queueing.QueuePlace],
+    oldest: int,
+) -> queueing.QueuePlace:
+    """The new place of the owner's request; see :func:`.queueing.reprioritized`.
+
+    :raises InvalidRequest: it has that priority already, or can overtake no other request.
+    """
+    if own.position.rank == place.position.rank:
+        raise InvalidRequest(f"{owner} has priority {-own.position.rank} already")
+    moved = queueing.reprioritized(place, own, waiting, oldest)
+    if moved is None:
+        raise InvalidRequest(
+            f"{owner} has waited for the bound on overtaking (passing_s), and so have all requests before it. They are not "
+            "overtaken any more. Lower their priority, or withdraw them"
+        )
+    return moved
 
 
 def escalate(locks: Iterable[Lock], table: LockObject) -> tuple[Lock, ...]:

@@ -31,7 +31,6 @@ from airflow_hivelock.locks import (
     StoreUnavailable,
     Unsupported,
     connect,
-    queueing,
     rules,
 )
 from airflow_hivelock.locks.backends.metastore import MetastoreBackend
@@ -320,7 +319,7 @@ def test_types_exclude_one_another_as_the_rules_say(
     types = [kind for kind in Type if kind is not Type.EXCL_WRITE or HIVE >= "4"]
     for held, wanted in itertools.product(types, types):
         first, second = (raw.lock((NUMBERS[kind], name)) for kind, name in ((held, one), (wanted, other)))
-        excluded = queueing.types_conflict(held, wanted, excl_write=HIVE >= "4")
+        excluded = rules.types_conflict(held, wanted, excl_write=HIVE >= "4")
         assert raw.granted(second) is not excluded, f"{held.name} on {one}, {wanted.name} on {other}"
         raw.unlock(second)
         raw.unlock(first)

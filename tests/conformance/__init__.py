@@ -25,6 +25,7 @@ from airflow_hivelock.locks.errors import Unsupported
 from airflow_hivelock.locks.model import Lease, Work
 from tests.conformance.acquiring import Acquiring
 from tests.conformance.away import GoingAway
+from tests.conformance.changed_priority import ChangingPriority
 from tests.conformance.groups import Grouping
 from tests.conformance.invitations import Inviting
 from tests.conformance.leases import Leases
@@ -43,7 +44,17 @@ __all__ = ["BackendConformance", "Polling"]
 
 
 class BackendConformance(
-    Acquiring, Queueing, Prioritizing, GoingAway, Inviting, Limiting, Grouping, Leases, GivingBack, Withdrawing
+    Acquiring,
+    Queueing,
+    Prioritizing,
+    ChangingPriority,
+    GoingAway,
+    Inviting,
+    Limiting,
+    Grouping,
+    Leases,
+    GivingBack,
+    Withdrawing,
 ):
     """See the module's text."""
 

@@ -89,7 +89,7 @@ class Prioritizing(Suite):
         patient.blocked()
         since = patient.listed().since
         Polling(manager, "passes", writes=[DAY1], priority=2).blocked()
-        _wait_until(manager, since + A_MOMENT)
+        wait_until(manager, since + A_MOMENT)
         with connect(passing_s=A_MOMENT.total_seconds() / 2) as later:
             assert Polling(later, "urgent", writes=[DAY1], priority=9).blocked_by() == ["patient", "passes", "holder"]
 
@@ -100,7 +100,7 @@ class Prioritizing(Suite):
         patient = Polling(manager, "patient", writes=[DAY1])
         passes = Polling(manager, "five", writes=[DAY1, DAY2], priority=5)
         patient.blocked()
-        _wait_until(manager, patient.listed().since + A_MOMENT)
+        wait_until(manager, patient.listed().since + A_MOMENT)
         passes.blocked()
         bound = manager.now() - passes.listed().since + A_MOMENT / 2
         with connect(passing_s=bound.total_seconds()) as later:
@@ -140,7 +140,7 @@ class Prioritizing(Suite):
                 assert all(one.result(PATIENCE_S) for one in done)
 
 
-def _wait_until(manager: LockManager, then: datetime) -> None:
+def wait_until(manager: LockManager, then: datetime) -> None:
     """Wait until *when* by the store's clock."""
     ends = time.monotonic() + PATIENCE_S
     while (left := then - manager.now()) >= timedelta(0):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from typing import TYPE_CHECKING
 
 import pytest
@@ -11,7 +10,7 @@ from hypothesis import strategies as st
 
 from airflow_hivelock.locks import permits, queueing
 from airflow_hivelock.locks.invalid import InvalidRequest
-from airflow_hivelock.locks.model import DeferredGrant, Group, Lock, LockMode, LockObject, LockType
+from airflow_hivelock.locks.model import DeferredGrant, Group, Lock, LockMode, LockObject
 from airflow_hivelock.locks.queueing import Call, Earlier, Other, Position, QueuePlace, Ruling, Start, Undecided
 
 if TYPE_CHECKING:
@@ -86,14 +85,6 @@ def test_two_lock_sets_conflict_mutually_and_on_one_object(mine: list[Lock], the
     assert bool(one) is any(a.object == b.object and X in (a.mode, b.mode) for a in mine for b in theirs)
 
 
-def test_the_types_of_hives_transactional_manager_exclude_each_other_as_its_matrix_says() -> None:
-    names = {"r": LockType.SHARED_READ, "w": LockType.SHARED_WRITE, "e": LockType.EXCL_WRITE, "x": LockType.EXCLUSIVE}
-    for excl_write, together in ((True, {"rr", "rw", "wr", "re", "er", "ww"}), (False, {"rr", "rw", "wr", "re", "er"})):
-        for one, other in itertools.product(names, names):
-            excluded = queueing.types_conflict(names[one], names[other], excl_write=excl_write)
-            assert excluded is (one + other not in together), f"{one} {other}"
-
-
 # Order and overtaking.
 
 
@@ -133,15 +124,15 @@ def test_a_new_arrival_passes_lower_priorities_from_the_end_within_the_bound(
 ) -> None:
     places = [waits(turn, of, age=age).place for turn, of, age in waiting]
     own = QueuePlace(at(50, priority), NOW)
-    found = queueing.claim(own.position, places, NOW - HOUR)
-    assert (found and found.position.turn) == claimed
     joined = queueing.join(own, places, NOW - HOUR)
     assert joined.position == own.position._replace(turn=claimed or 50)
-    assert joined.since == (found.since if found else NOW), "a claimed turn is as old as it was"
+    ages = {place.position.turn: place.since for place in places}
+    assert joined.since == ages.get(claimed, NOW), "a claimed turn is as old as it was"
 
 
 def test_no_request_is_passed_where_the_bound_is_zero() -> None:
-    assert queueing.claim(at(50, 9), [waits(1, age=0).place], NOW) is None
+    own = QueuePlace(at(50, 9), NOW)
+    assert queueing.join(own, [waits(1, age=0).place], NOW) == own
 
 
 def test_a_turn_that_was_claimed_again_and_again_is_not_passed_after_the_bound() -> None:
@@ -149,7 +140,8 @@ def test_a_turn_that_was_claimed_again_and_again_is_not_passed_after_the_bound()
     second = queueing.join(QueuePlace(at(2, 2), NOW), [first], NOW - HOUR)
     assert second.position.turn == 1
     later = NOW + 1
-    assert queueing.claim(at(3, 3), [first, second], later - HOUR) is None
+    own = QueuePlace(at(3, 3), later)
+    assert queueing.join(own, [first, second], later - HOUR) == own
 
 
 def test_a_request_that_was_passed_may_hold_all_the_same() -> None:
@@ -157,6 +149,66 @@ def test_a_request_that_was_passed_may_hold_all_the_same() -> None:
     assert mine.passed(earlier)
     assert not mine.passed(at(9))
     assert not earlier.passed(mine)
+
+
+@pytest.mark.parametrize(
+    ("waiting", "mine", "priority", "turn"),
+    [
+        ([(1, 1, 5), (2, 1, 4), (3, 1, 3)], 3, 5, 1),
+        ([(1, 5, 5), (2, 1, 4), (3, 1, 3)], 3, 5, 2),
+        ([(1, 1, HOUR), (2, 1, 4), (3, 1, 3)], 3, 5, 2),
+        ([(1, 1, 5), (2, 1, 4), (3, 5, 3)], 1, 5, 1),
+        ([(1, 1, HOUR), (2, 1, HOUR)], 2, 5, None),
+        ([(1, 5, 5), (2, 3, 4), (3, 1, 3)], 1, 3, 3),
+        ([(1, 5, 5), (2, 5, 4), (3, 5, 3)], 1, 1, 50),
+        ([(1, 5, HOUR), (2, 5, 4)], 1, 1, 50),
+        ([(1, 5, HOUR), (2, 1, HOUR)], 1, 3, 50),
+    ],
+)
+def test_a_changed_priority_overtakes_from_its_turn_or_goes_to_the_end(
+    waiting: list[tuple[int, int, int]], mine: int, priority: int, turn: int | None
+) -> None:
+    places = {number: waits(number, of, age=age).place for number, of, age in waiting}
+    others = [place for number, place in places.items() if number != mine]
+    moved = queueing.reprioritized(places[mine], QueuePlace(at(50, priority), NOW), others, NOW - HOUR)
+    assert (moved and moved.position) == (turn and at(turn, priority, 50))
+    if moved:
+        assert moved.since == places[turn].since if turn in places else NOW
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 3), st.integers(0, HOUR)), min_size=1, max_size=8),
+    st.lists(st.tuples(st.integers(0, 7), st.integers(0, 3), st.integers(0, HOUR)), max_size=8),
+)
+def test_changed_priorities_keep_the_order_and_the_bound(
+    arrivals: list[tuple[int, int]], changes: list[tuple[int, int, int]]
+) -> None:
+    now, places = NOW, dict[int, tuple[QueuePlace, int]]()  # each with the time from which its bound counts
+    for number, (priority, later) in enumerate(arrivals):
+        now += later
+        own = QueuePlace(at(number, priority), now)
+        places[number] = queueing.join(own, [place for place, _ in places.values()], now - HOUR), now
+    for number, (which, priority, later) in enumerate(changes, start=len(arrivals)):
+        now += later
+        key = which % len(places)
+        before, began = places.pop(key)
+        others = [place for place, _ in places.values()]
+        if priority == -before.position.rank:  # the stores refuse it
+            places[key] = before, began
+            continue
+        moved = queueing.reprioritized(before, QueuePlace(at(number, priority), now), others, now - HOUR)
+        raised = priority > -before.position.rank
+        for other, since in places.values():
+            if moved is None:
+                assert raised
+                assert other.position > before.position or now - other.since >= HOUR, "it could have overtaken"
+            elif moved.position < other.position < before.position or (not raised and moved.position < other.position):
+                assert -other.position.rank < priority, "equals and higher priorities are not passed"
+                assert now - since < HOUR, "no request is passed after the bound"
+            elif before.position < other.position < moved.position:
+                assert not raised, "a higher priority loses no place"
+        places[key] = (before, began) if moved is None else (moved, began if raised else now)
+        assert len({place.position for place, _ in places.values()}) == len(places)
 
 
 @given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 2 * HOUR)), max_size=12))

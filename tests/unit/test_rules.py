@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -158,3 +160,11 @@ def test_a_mismatch_shows_what_differs_and_no_more() -> None:
 def test_what_is_beyond_held_locks(held: dict[str, str], wanted: dict[str, str], missing: list[str]) -> None:
     found = rules.beyond(locks_from_json(held), locks_from_json(wanted))
     assert [str(lock.object) for lock in found] == missing
+
+
+def test_the_types_of_hives_transactional_manager_exclude_each_other_as_its_matrix_says() -> None:
+    names = {"r": LockType.SHARED_READ, "w": LockType.SHARED_WRITE, "e": LockType.EXCL_WRITE, "x": LockType.EXCLUSIVE}
+    for excl_write, together in ((True, {"rr", "rw", "wr", "re", "er", "ww"}), (False, {"rr", "rw", "wr", "re", "er"})):
+        for one, other in itertools.product(names, names):
+            excluded = rules.types_conflict(names[one], names[other], excl_write=excl_write)
+            assert excluded is (one + other not in together), f"{one} {other}"

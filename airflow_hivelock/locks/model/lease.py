@@ -51,6 +51,17 @@ class DeferredGrant:
             )
 
 
+def check_priority(priority: int, owner: str) -> None:
+    """Check a priority.
+
+    :raises InvalidRequest: no request of *owner* can have it.
+    """
+    if isinstance(priority, bool) or not isinstance(priority, int) or abs(priority) > MAX_PRIORITY:
+        raise InvalidRequest(
+            f"priority={priority!r} of {owner} is invalid. Give a whole number up to {MAX_PRIORITY:,}. The larger goes first"
+        )
+
+
 @dataclass(frozen=True)
 class LockRequest:
     """Everything that one owner asks for at once: granted whole or not at all.
@@ -113,10 +124,7 @@ class LockRequest:
             raise InvalidRequest(
                 f"{self.owner}: the attempt's number is too large, with {self.attempt.bit_length()} bits"
             )
-        if isinstance(self.priority, bool) or not isinstance(self.priority, int) or abs(self.priority) > MAX_PRIORITY:
-            raise InvalidRequest(
-                f"priority={self.priority!r} of {self.owner} is invalid. Give a whole number up to {MAX_PRIORITY:,}. The larger goes first"
-            )
+        check_priority(self.priority, self.owner)
         if not isinstance(self.named, str) or "\0" in self.named:
             raise InvalidRequest(f"{self.owner}: named={self.named!r:.80} must be a text that every store can keep")
         object.__setattr__(self, "query", _kept(self.query))

@@ -239,7 +239,7 @@ class LockMode(enum.Enum):
 class LockType(enum.IntEnum):
     """The lock types of Hive's transactional manager, from the weakest to the strongest, by their names in SHOW LOCKS.
 
-    Other managers know only the two modes; see :func:`.queueing.types_conflict`.
+    Other managers know only the two modes; see :func:`.rules.types_conflict`.
     """
 
     SHARED_READ = 1

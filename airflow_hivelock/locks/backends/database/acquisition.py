@@ -11,6 +11,7 @@ from __future__ import annotations
 import itertools
 import threading
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -190,6 +191,8 @@ class DatabaseAcquisition:
             return _TakenForDead(self.waits)
         else:
             mine = self._start(existing, entered)
+        if mine.priority != self._request.priority:  # by a person: it stays if this process has to join again
+            self._request = replace(self._request, priority=mine.priority)
         waits = mine.queued or (mine.invited and self._request.has_slot)
         if waits and (mine.locks, mine.group_key) != (self._locks.locks, self._locks.group_key):
             self._locks = RequestedLocks(store.tables.name, mine.owner_key, mine.locked, mine.group_key)

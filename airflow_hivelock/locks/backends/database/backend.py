@@ -12,7 +12,7 @@ from sqlalchemy import BigInteger, and_, bindparam, case, delete, or_, select, u
 
 from airflow_hivelock.locks import rules, validate
 from airflow_hivelock.locks.backend import Backend, Capabilities
-from airflow_hivelock.locks.backends.database import audit, migrations, parts
+from airflow_hivelock.locks.backends.database import audit, migrations, parts, priorities
 from airflow_hivelock.locks.backends.database.acquisition import DatabaseAcquisition
 from airflow_hivelock.locks.backends.database.groups import GroupRows
 from airflow_hivelock.locks.backends.database.location import open_store
@@ -174,6 +174,9 @@ class DatabaseBackend(GroupRows, Backend):
             return True
 
         return store.transact(withdraw)
+
+    def force_priority(self, owner: str, priority: int, *, reason: str, user: str) -> bool:
+        return priorities.change(self.store, owner, priority, reason=reason, user=user)
 
     def force_record(self, lease_id: str, seen: Work, application: str, *, reason: str, user: str) -> bool:
         store = self.store

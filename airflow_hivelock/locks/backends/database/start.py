@@ -74,6 +74,7 @@ def start(
     if not invitations.keeps_place(call, Call(existing.attempt, existing.began), request.locks, existing.locked):
         return fresh
     return fresh._replace(
+        priority=existing.priority,  # a person may have changed it
         old_turn=existing.turn,
         old_turn_us=existing.turn_us,
         group_turn=existing.group_turn,

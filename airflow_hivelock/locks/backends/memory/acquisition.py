@@ -165,6 +165,7 @@ class MemoryAcquisition:
             away = Call(standing.request.attempt, 0)
             if invitations.keeps_place(self._call, away, request.locks, standing.request.locks):
                 entry.old, entry.in_group = standing.old, standing.in_group
+                entry.request = replace(request, priority=standing.request.priority)  # a person may have changed it
         return entry
 
     def _act_for(self, entry: Entry, *, taken_over: bool) -> None:

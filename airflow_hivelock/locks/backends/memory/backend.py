@@ -137,6 +137,16 @@ class MemoryBackend(Backend):
             self._audit.append(ForcedRelease(str(entry.number), owner, locks, user, reason, self.now()))
             return self._requests.remove(owner, withdrawn=True)
 
+    def force_priority(self, owner: str, priority: int, *, reason: str, user: str) -> bool:
+        with self._requests.lock:
+            entry = self._requests.entries.get(owner)
+            if entry is None or not entry.waiting(WaitsFor.LOCK) or entry.among_locks is None:
+                return False
+            self._requests.reprioritize(entry, priority)
+            locks = entry.request.locks
+            self._audit.append(ForcedRelease(str(entry.number), owner, locks, user, reason, self.now()))
+            return True
+
     def force_record(self, lease_id: str, seen: Work, application: str, *, reason: str, user: str) -> bool:
         with self._requests.lock:
             lease = self.find(lease_id)

@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import threading
+from dataclasses import replace
 from itertools import count
 from typing import TYPE_CHECKING
 
 from airflow_hivelock.locks import invitations, permits, queueing, rules
 from airflow_hivelock.locks.backends.memory.entry import Entry, microseconds
 from airflow_hivelock.locks.model import Blocker, GroupUse, LockObject, LockRequest, Member, Tenure, WaitsFor
-from airflow_hivelock.locks.queueing import Ruling, Undecided
+from airflow_hivelock.locks.queueing import Position, QueuePlace, Ruling, Undecided
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
     from datetime import datetime
 
     from airflow_hivelock.locks.model import Group, LeaseLimit
-    from airflow_hivelock.locks.queueing import Decision, Earlier, Other, QueuePlace
+    from airflow_hivelock.locks.queueing import Decision, Earlier, Other
 
 
 class Requests:
@@ -100,7 +101,7 @@ class Requests:
         most, weight = self._terms(entry.request.limit)
         if entry.request.limit and not entry.holds_permit:
             permits.check(entry.request.owner, entry.request.limit.group, weight, most)
-        oldest = microseconds(at) - round(self.passing_s * 1_000_000)
+        oldest = self._oldest(at)
         own = entry.own_place(next(self.numbers), at)
         asking = Undecided(
             entry.arrival,
@@ -120,6 +121,25 @@ class Requests:
             return 0, 0
         stored = self.groups.get(limit.group)
         return permits.limit(limit.most, stored), permits.weight(limit.weight, stored)
+
+    def reprioritize(self, entry: Entry, priority: int) -> None:
+        """Give a request that waits for its locks another priority, and its new place.
+
+        :raises InvalidRequest: it can overtake no other request.
+        """
+        assert entry.among_locks is not None
+        owner, at = entry.request.owner, self.now()
+        own = QueuePlace(Position(number := next(self.numbers), -priority, number), microseconds(at))
+        waiting = queueing.living_places(self._conflicting(entry))
+        place = rules.reprioritized(owner, entry.among_locks, own, waiting, self._oldest(at))
+        entry.request = replace(entry.request, priority=priority)
+        entry.among_locks, entry.number = place, number
+        entry.wake()
+        self.changed(entry.request)
+
+    def _oldest(self, at: datetime) -> int:
+        """Requests that took their turn by then are not overtaken any more."""
+        return microseconds(at) - round(self.passing_s * 1_000_000)
 
     def _back(self, entry: Entry, own: QueuePlace, conflicting: Iterable[Other], oldest: int) -> QueuePlace | None:
         """The place of a request that comes back after its invitation; None: it is a new arrival."""

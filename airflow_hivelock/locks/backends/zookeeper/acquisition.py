@@ -213,6 +213,8 @@ class ZooKeeperAcquisition:
         mine = start.start(existing, self._request, self._process, self._begin)
         if mine.state is State.LOST and self._turn.granting != mine.ticket_epoch:
             raise LockLost(lost(mine))  # not taken over: its holder must stop and release it
+        if mine.priority != self._request.priority:  # by a person: it stays if this process has to queue again
+            self._request = replace(self._request, priority=mine.priority)
         return mine, existing
 
     def _arrive(

@@ -12,7 +12,7 @@ from kazoo.hosts import collect_hosts
 
 from airflow_hivelock.locks import rules
 from airflow_hivelock.locks.backend import Capabilities, check_newest
-from airflow_hivelock.locks.backends.zookeeper import audit, nodes
+from airflow_hivelock.locks.backends.zookeeper import audit, nodes, waiting
 from airflow_hivelock.locks.backends.zookeeper.acquisition import ZooKeeperAcquisition
 from airflow_hivelock.locks.backends.zookeeper.client import (
     Check,
@@ -271,6 +271,18 @@ class ZooKeeperBackend(GroupNodes, Listed):
                 return True
             self.store.format.read()  # a stamp that has changed refuses each try
             withdrawing.again()
+        return False
+
+    def force_priority(self, owner: str, priority: int, *, reason: str, user: str) -> bool:
+        store = self.store
+        changing = store.retry(f"the request of {owner} changed while its priority was changed")
+        while (record := store.read(owner_key(owner), fresh=True)) and record.queued:
+            if moved := waiting.reprioritized(store, record, priority, self.passing_s):
+                changed, claim = moved
+                if nodes.remove(store, record, changed, *self._audited(record, reason, user), claim=claim):
+                    return True
+            store.format.read()  # a stamp that has changed refuses each try
+            changing.again()
         return False
 
     def force_record(self, lease_id: str, seen: Work, application: str, *, reason: str, user: str) -> bool:

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from airflow_hivelock.locks.backends.zookeeper.client import Listing, Node, Op, Request
     from airflow_hivelock.locks.backends.zookeeper.namespace import PlacedLock
-    from airflow_hivelock.locks.backends.zookeeper.queue import Ticket
+    from airflow_hivelock.locks.backends.zookeeper.queue import Claim, Ticket
     from airflow_hivelock.locks.backends.zookeeper.record import Record
     from airflow_hivelock.locks.backends.zookeeper.store import ZooKeeperStore
     from airflow_hivelock.locks.model import Lease, LockObject
@@ -191,12 +191,19 @@ def look_for_losses(
 
 
 def remove(
-    store: ZooKeeperStore, current: Record, final: Record, *also: Op, part: bool = False, nodes: Nodes | None = None
+    store: ZooKeeperStore,
+    current: Record,
+    final: Record,
+    *also: Op,
+    part: bool = False,
+    nodes: Nodes | None = None,
+    claim: Claim | None = None,
 ) -> Record | None:
     """Write *final* over *current* in one transaction, delete its lock nodes and empty partition nodes, and do *also*.
 
     :param part: delete only the nodes for locks that *final* no longer has.
     :param nodes: those of *current*, if they have just been found.
+    :param claim: of the new tickets, if *final* gets some.
     :return: *final* as it was written; None if the record, or a node that *also* names, has changed since it was read.
     """
     kept = set(final.locks) if part else set()
@@ -208,7 +215,7 @@ def remove(
     removing = store.retry(f"the locks of {current.owner} changed while they were removed")
     while True:
         deletes = [Delete(gone) for gone in (*nodes.paths.values(), *emptied)]
-        done = store.transact(current, final, *deletes, *also)
+        done = store.transact(current, final, *deletes, *also, claim=claim)
         if not isinstance(done, Refused):
             return done.record
         if done.op not in deletes:

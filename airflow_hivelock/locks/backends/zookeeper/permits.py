@@ -193,7 +193,9 @@ def park(store: ZooKeeperStore, record: Record, passing_s: float) -> Record:
         if queueing.may_overtake(Position.newcomer(record.priority), [other.position for other in others]):
             places = [QueuePlace(other.position, other.placed_ms) for other in others]
             oldest_ms = store.time_ms() - int(passing_s * 1000)
-            claimed = waiting.claimed(Position.newcomer(record.priority), places, oldest_ms)
+            claimed = waiting.claimed(
+                queueing.join(QueuePlace(Position.newcomer(record.priority), 0), places, oldest_ms)
+            )
         taken = claimed or Claim(record.ticket_epoch, record.asked_ms or store.time_ms())
         share = share._replace(place=taken.zxid, placed_ms=taken.since_ms)
     share = share._replace(permit=None)

@@ -85,7 +85,14 @@ def start(existing: Record | None, request: LockRequest, process: str, begin: in
     ):
         if share and existing.share and share.group == existing.share.group:
             share = share._replace(place=existing.share.place, placed_ms=existing.share.placed_ms)
-        return replace(fresh, old_turn=existing.old_turn, old_since_ms=existing.old_since_ms, share=share)
+        # A person may have changed the priority.
+        return replace(
+            fresh,
+            priority=existing.priority,
+            old_turn=existing.old_turn,
+            old_since_ms=existing.old_since_ms,
+            share=share,
+        )
     return fresh
 
 

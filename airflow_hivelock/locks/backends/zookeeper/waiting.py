@@ -109,30 +109,56 @@ def claim(store: ZooKeeperStore, mine: Record, tickets: Sequence[Ticket], passin
 
     A request with an ended invitation claims its old turn, if it may.
     """
-    if not mine.old and not queueing.may_overtake(
-        Position.newcomer(mine.priority), [ticket.position for ticket in tickets]
-    ):
+    own = QueuePlace(Position.newcomer(mine.priority), 0)
+    if not mine.old and not queueing.may_overtake(own.position, [ticket.position for ticket in tickets]):
         return None
+    waiting, oldest_ms = _waiting(store, mine), store.time_ms() - int(passing_s * 1000)
+    if mine.old:
+        passed = [invitations.passed(place, _named(one), mine.locks, one.locks) for place, one in waiting]
+        if back := invitations.come_back(own, mine.old, _named(mine), passed, oldest_ms):
+            return claimed(back)
+    return claimed(queueing.join(own, [place for place, _ in waiting], oldest_ms))
+
+
+def _waiting(store: ZooKeeperStore, mine: Record) -> list[tuple[QueuePlace, Record]]:
+    """The other requests that wait for or are invited to what conflicts with *mine*, each with its place."""
     # The caller's look may be old, and so lack a request that it may not overtake.
     _, *listings = store.client.submit(Sync(), *store.queues.reads(mine.locks))
     tickets = store.queues.conflicting(mine, store.queues.named(mine.locks, listings))
     records = store.read_all([ticket.key for ticket in tickets])
-    waiting = [
+    return [
         (ticket.place, record)
         for ticket, record in zip(tickets, records, strict=True)
         if record is not None and (record.queued or record.invited) and record.ticket_epoch == ticket.epoch
     ]
-    oldest_ms, own = store.time_ms() - int(passing_s * 1000), Position.newcomer(mine.priority)
-    if mine.old:
-        passed = [invitations.passed(place, _named(one), mine.locks, one.locks) for place, one in waiting]
-        if invitations.come_back(QueuePlace(own, 0), mine.old, _named(mine), passed, oldest_ms):
-            return Claim(mine.old_turn, mine.old_since_ms)
-    return claimed(own, [place for place, _ in waiting], oldest_ms)
 
 
-def claimed(own: Position, waiting: Iterable[QueuePlace], oldest_ms: int) -> Claim | None:
-    found = queueing.claim(own, waiting, oldest_ms)
-    return Claim(found.position.turn, found.since) if found else None
+def claimed(place: QueuePlace) -> Claim | None:
+    """The claim of a request that joins a queue at *place*; None: it goes after all others."""
+    own = Position.newcomer(0).turn
+    return None if place.position.turn == own else Claim(place.position.turn, place.since)
+
+
+def reprioritized(
+    store: ZooKeeperStore, record: Record, priority: int, passing_s: float
+) -> tuple[Record, Claim | None] | None:
+    """*record* with another priority, and the claim of its new tickets; None: it has changed.
+
+    It gets new tickets, like a new arrival. So a grant that was verified before is among those that it has overtaken, and
+    its request sees that. It gives up its placeholders, and its place in the group's queue.
+
+    :raises InvalidRequest: it can overtake no other request.
+    """
+    if not (tickets := store.queues.of(record)):
+        return None
+    # With new tickets only the record contains when the owner first asked.
+    first_ms = record.first_ms or tickets[0].since_ms
+    moved = replace(
+        record.outside(), priority=priority, entry=record.entry + 1, placeholders=(), lost=(), first_ms=first_ms
+    )
+    own, oldest_ms = QueuePlace(Position.newcomer(priority), 0), store.time_ms() - int(passing_s * 1000)
+    waiting = [place for place, _ in _waiting(store, record)]
+    return moved, claimed(rules.reprioritized(record.owner, tickets[0].place, own, waiting, oldest_ms))
 
 
 def _named(record: Record) -> list[LockObject]:
