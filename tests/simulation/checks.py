@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from tests.simulation.claims import Claims, Violation
 from tests.simulation.format_checks import FormatChecks
 from tests.simulation.group_checks import GroupChecks
+from tests.simulation.priority_checks import PriorityChecks
 from tests.simulation.state import NAMESPACE, ROOT, State, modes_of
 
 if TYPE_CHECKING:
@@ -75,6 +76,7 @@ class Checks:
         self.claims = Claims(self)
         self.groups = GroupChecks(self)
         self.formats = FormatChecks(self)
+        self.priorities = PriorityChecks(self)
         self.grants = 0
         self.granted_to: dict[str, str] = {}
         self.tickets: defaultdict[str, dict[str, Place]] = defaultdict(dict)
@@ -306,6 +308,8 @@ class Checks:
             raise Violation(f"{after.owner} is {after.state} and was {was}: it saw no other that arrived with it")
         if after.in_line and not (before and (before.in_line or before.holds)):
             self._check_arrival(key, after, before)
+        elif after.in_line and before and before.in_line and self._given_up:
+            self.priorities.check(key, before, after, min(self._given_up.values()), min(self.tickets[key].values()))
         if after.state == "granted" and was != "granted":
             self.grants += 1
             self.granted_to[key] = after.process

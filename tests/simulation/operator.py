@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from airflow_hivelock.locks.backends.zookeeper.client import Check, Commit, Delete
 from airflow_hivelock.locks.backends.zookeeper.store import HISTORY_S
-from airflow_hivelock.locks.errors import UpgradeNeeded
+from airflow_hivelock.locks.errors import InvalidRequest, UpgradeNeeded
 from tests.simulation.dice import Dice
 from tests.simulation.schedule import Stuck
 from tests.simulation.state import ROOT
@@ -39,6 +40,8 @@ class Operator:
         self._withdraws = Draw(self._chances, world.draw.theme)("withdraws", 0.0, 0.0, 0.0, 0.2)
         self._limits = Dice(world.seed + (1 << 44))
         self._sets_limits = Draw(self._limits, world.draw.theme)("sets_limits", 0.0, 0.0, 0.3)
+        self._moods = Dice(world.seed + (1 << 43))
+        self._changes = Draw(self._moods, world.draw.theme)("changes", 0.0, 0.0, 0.0, 0.3)
         self._blocked_ms: dict[tuple[str, int], int] = {}
         self._worker = Worker(world.connect("operator"), world)
         self._hive = world.connect("hive-operator", steady=True)
@@ -61,6 +64,8 @@ class Operator:
                 self._withdraw()
             if self._sets_limits and self._limits.chance(self._sets_limits):
                 self._set_limit()
+            if self._changes:
+                self._change()
             self._clean()
             if world.dice.chance(self._forgets):
                 self._forget()
@@ -140,6 +145,17 @@ class Operator:
             self._insist(lambda manager: manager.set_group(group, leases, weight=weight, user="operator"))
         else:
             self._insist(lambda manager: manager.drop_group(group, user="operator"))
+
+    def _change(self) -> None:
+        """Change the priority of a request that waits, now and then."""
+        waiting = [state.owner for state in self._world.checks.states.values() if state.queued]
+        if not waiting or not self._moods.chance(self._changes):
+            return
+        owner, priority = self._moods.pick(waiting), self._moods.pick((0, 1, 5, 9))
+        zxid, now_ms = self._world.zookeeper.zxid, self._world.schedule.now_ms
+        self._world.checks.priorities.changes(owner, priority, zxid, now_ms)
+        with suppress(InvalidRequest):  # it has that priority, or has waited for too long
+            self._insist(lambda manager: manager.force_priority(owner, priority, reason="urgent", user="operator"))
 
     def _force(self, lease_id: str) -> None:
         self._world.checks.claims.forces(lease_id)

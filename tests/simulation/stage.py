@@ -169,6 +169,11 @@ class Process:
         self._stage.checks.claims.forces(lease.id)
         return self.manager.force_release(lease.id, reason="its owner is dead", user="operator")
 
+    def prioritizes(self, owner: str, priority: int) -> bool:
+        stage = self._stage
+        stage.checks.priorities.changes(owner, priority, stage.zookeeper.zxid, stage.schedule.now_ms)
+        return self.manager.force_priority(owner, priority, reason="urgent", user="operator")
+
     def withdraws(self, asked: Asked) -> None:
         self._stage.checks.claims.withdraws(process_of(asked.pending))
         asked.pending.withdraw()

@@ -14,6 +14,7 @@ or none in this form of the protocol:
 
 from tests.simulation.mutations import (
     at_once,
+    changed_priority,
     deferred,
     group_limits,
     groups,
@@ -35,6 +36,7 @@ __all__ = [
     "MUTATIONS",
     "Mutation",
     "at_once",
+    "changed_priority",
     "deferred",
     "group_limits",
     "groups",
