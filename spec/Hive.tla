@@ -2,7 +2,7 @@
 (***************************************************************************)
 (* Hive's own clients, as ZooKeeperHiveLockManager does it, and UNLOCK.    *)
 (***************************************************************************)
-EXTENDS Invitations
+EXTENDS Keeper
 
 VARIABLES hives  \* Hive's client -> step, request, its lock nodes (paths), tries
 

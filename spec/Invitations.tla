@@ -26,7 +26,8 @@ invite(p) ==
       /\ IF ~Knows(p, x) \/ ~GroupKnown(p) THEN Only(p, At(p, "start")) /\ UNCHANGED fresh
          ELSE /\ tickets' = IF queued THEN tickets ELSE [tickets EXCEPT ![x] = [made |-> z, place |-> z]]
               /\ records' = [records EXCEPT ![x] = [FreeRecord(pr[p].round) EXCEPT !.state = "INVITED", !.process = p,
-                                                    !.parked = records[x].parked, !.permit = pr[p].number]]
+                                                    !.parked = records[x].parked, !.permit = pr[p].number,
+                                                    !.changed = records[x].changed]]
               /\ alive' = [alive EXCEPT ![x] = 0]
               /\ permits' = IF number = Own(p).permit THEN permits ELSE Permitted(x, number)
               /\ WroteWithPermit(p, x)
@@ -66,7 +67,8 @@ Invited(p) ==
        THEN {y \in Owners : records[y].state = "INVITED" /\ records[y].permit # {}}
   ELSE {}
 WentAway(y) == [FreeRecord(records[y].round) EXCEPT !.state = "AWAY", !.process = records[y].process,
-                                                    !.kept = tickets[y].place, !.parked = records[y].parked]
+                                                    !.kept = tickets[y].place, !.parked = records[y].parked,
+                                                    !.changed = records[y].changed]
 end_invitation(p) ==
   LET s == pr[p]
   IN  \/ \E y \in Invited(p) :
@@ -91,7 +93,7 @@ park(p) ==
   IN  /\ pr[p].step = "park"
       /\ IF ~Knows(p, x) THEN Only(p, At(p, "start")) /\ UNCHANGED fresh
          ELSE /\ records' = [records EXCEPT ![x] = [FreeRecord(pr[p].round) EXCEPT
-                               !.state = "PARKED", !.process = p,
+                               !.state = "PARKED", !.process = p, !.changed = records[x].changed,
                                !.parked = IF records[x].parked > 0 THEN records[x].parked ELSE Zxid]]
               /\ tickets' = [tickets EXCEPT ![x] = NoTicket]
               /\ alive' = [alive EXCEPT ![x] = p]
@@ -99,10 +101,10 @@ park(p) ==
               /\ Forget(x)
               /\ Reply(p, [At(p, "parked") EXCEPT !.adopted = FALSE], "start")
               /\ UNCHANGED <<objects, locks, permits>>
-PermitWaits(p) == pr[p].step = "parked" /\ ~PermitFree(OwnerOf(p)) /\ ~Withdrawn(p)
+PermitWaits(p) == pr[p].step = "parked" /\ ~PermitFree(OwnerOf(p)) /\ ~Changed(p)
 wait_for_permit(p) ==
   /\ pr[p].step = "parked"
-  /\ PermitFree(OwnerOf(p)) \/ Withdrawn(p)
+  /\ PermitFree(OwnerOf(p)) \/ Changed(p)
   /\ IF ~Knows(p, OwnerOf(p)) THEN Only(p, At(p, "start")) ELSE Only(p, FirstLook(p))
   /\ Watching(p)
 

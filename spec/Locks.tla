@@ -50,7 +50,7 @@ set_limit ==
   /\ UNCHANGED <<objects, locks, tickets, alive, records, history, pr, keeper, hives>>
 
 Next == \/ \E p \in Processes : (Step(p) \/ InvitationStep(p)) /\ UNCHANGED <<keeper, hives>>
-        \/ \E x \in Owners : (keeper_finds(x) \/ withdraw_by_force(x) \/ keeper_frees(x)) /\ UNCHANGED hives
+        \/ \E x \in Owners : (keeper_finds(x) \/ withdraw_by_force(x) \/ keeper_frees(x) \/ change_priority(x)) /\ UNCHANGED hives
         \/ \E h \in Hives : HiveStep(h)
         \/ unlock_table
         \/ set_limit
@@ -155,8 +155,8 @@ OldPlacesAreFair ==
        /\ pr[p].step = "start" /\ pr'[p].step = "queue" /\ claim > 0 /\ records[x].state = "AWAY"
        /\ x # y /\ records[y].state \in {"WAITING", "INVITED"} /\ ~HasNodes(records[y])
        /\ Conflict(Wanted(x), Wanted(y)) /\ claim <= tickets[y].place
-       => /\ Scenario.priority[y] <= Scenario.priority[x]
-          /\ Meet(Wanted(x), Wanted(y)) # {} \/ Scenario.priority[y] < Scenario.priority[x]]_pr
+       => /\ Priority(y) <= Priority(x)
+          /\ Meet(Wanted(x), Wanted(y)) # {} \/ Priority(y) < Priority(x)]_pr
 
 (* "No more leases of a group are out than its limit". Limits can differ,  *)
 (* and can change: a request takes no permit beyond its limit at that      *)
@@ -192,6 +192,17 @@ NothingIsLeftForAPerson ==
 (* A request that a person has withdrawn does not come back: no process    *)
 (* asks again for what its owner has ended.                                *)
 WithdrawnStaysOut == [][\A x \in Owners : records'[x].round >= records[x].round]_records
+
+(* A person changes a priority. By the queues that were read, the request  *)
+(* passes no other that is as urgent, and a raised one loses no place.     *)
+ChangesAreFair ==
+  [][\A x, y \in Owners : LET place == keeper'.claim IN
+       /\ keeper = Idle /\ keeper'.who = x /\ keeper'.changes
+       /\ x # y /\ tickets[y].made > 0 /\ ~HasNodes(records[y]) /\ Conflict(Wanted(x), Wanted(y))
+       => LET before == place > 0 /\ (place < tickets[y].place
+                                      \/ (place = tickets[y].place /\ Priority(y) < Scenario.change[x]))
+          IN  /\ before /\ (Before(y, x) \/ ~Raises(x)) => Priority(y) < Scenario.change[x]
+              /\ Before(x, y) /\ Raises(x) => before]_keeper
 
 -----------------------------------------------------------------------------
 (* A process never mistakes another request's node for its own.            *)

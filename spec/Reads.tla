@@ -10,7 +10,8 @@
 (***************************************************************************)
 EXTENDS Store
 
-VARIABLES pr  \* what each of our processes remembers
+VARIABLES pr,     \* what each of our processes remembers
+          keeper  \* the keeper, or a person: the owner, the paths of its lock nodes, and its new place if it gets one
 
 NoWay == [kind |-> "none", who |-> 0, made |-> 0, on |-> ""]
 Blank == [step |-> "start", round |-> 0,
@@ -47,7 +48,7 @@ SlotBack(p, step) == [At(p, step) EXCEPT !.slot = FALSE, !.rounds = IF @ < Scena
 Watching(p) == IF Limit(OwnerOf(p)) > 0 THEN Read(p, "group") ELSE UNCHANGED fresh
 
 Memory(s) == {s.known[o] : o \in Objects} \cup {s.claim, s.way.made} \cup {b.at : b \in s.born} \cup {t.made : t \in s.seen}
-Zxid == NextZxid(UNION {Memory(pr[p]) : p \in Processes})
+Zxid == NextZxid({keeper.claim} \cup UNION {Memory(pr[p]) : p \in Processes})
 
 Go(p, s) == pr' = [pr EXCEPT ![p] = s]
 (* The reply of a transaction. It can get lost: then the process looks at  *)
@@ -66,18 +67,18 @@ Only(p, s) == Go(p, s) /\ UNCHANGED <<store, history, left>>
 (* A request takes the place of the requests that it overtakes. It         *)
 (* overtakes those of lower priority that wait, up to the first that waits *)
 (* with the same or a higher priority.                                     *)
-Claim(x, rivals) ==
+Passed(priority, rivals) ==
   LET waiting == {y \in rivals : ~HasNodes(records[y])}
-      passed == {y \in waiting : \A z \in waiting :
-                   (z = y \/ Before(y, z)) => Scenario.priority[z] < Scenario.priority[x]}
-  IN  IF passed = {} THEN 0 ELSE Min({tickets[y].place : y \in passed})
+  IN  {y \in waiting : \A z \in waiting : (z = y \/ Before(y, z)) => Priority(z) < priority}
+FirstPlace(passed, otherwise) == IF passed = {} THEN otherwise ELSE Min({tickets[y].place : y \in passed})
+Claim(x, rivals) == FirstPlace(Passed(Priority(x), rivals), 0)
 
 (* A request that comes back after AWAY takes its old place, if each       *)
 (* request that it would pass is not more urgent and waits for little      *)
 (* else: they meet in a quarter of the objects that it names, or more.     *)
 Named(w) == {o \in DOMAIN w : w[o] = "X" \/ Below[o] \cap DOMAIN w = {}}
 Meet(w, v) == {o \in Named(w) \cap DOMAIN v : Clash(w[o], v[o])}
-MayPass(x, y) == /\ Scenario.priority[y] <= Scenario.priority[x] \/ ~Rule("MoreUrgentIsNotPassed")
+MayPass(x, y) == /\ Priority(y) <= Priority(x) \/ ~Rule("MoreUrgentIsNotPassed")
                  /\ 4 * Cardinality(Meet(Wanted(x), Wanted(y))) >= Cardinality(Named(Wanted(y)))
                     \/ ~Rule("WideIsNotPassed")
 ComesBack(p, x, rivals) == /\ records[x].state = "AWAY" /\ records[x].process = p
@@ -147,12 +148,12 @@ LookAtTurn(p) ==
 (* What a waiter watches: the ticket in its way, or the record of a        *)
 (* request that it overtook, or Hive's node. The ticket is known by its    *)
 (* path: the same owner can come again, behind the waiter. It also watches *)
-(* its own record: a person may withdraw its request.                      *)
-Withdrawn(p) == Own(p).round > pr[p].round
+(* its own record: a person may withdraw or change its request.            *)
+Changed(p) == p \notin fresh[OwnerOf(p)] /\ Rule("OwnRecordIsWatched")
 Woken(p) ==
   LET s == pr[p] y == s.way.who
       gone == IF Rule("TicketsAreKnownByPath") THEN tickets[y].made # s.way.made ELSE tickets[y].made = 0
-  IN  CASE Withdrawn(p) -> TRUE
+  IN  CASE Changed(p) -> TRUE
         [] s.way.kind = "hive" -> \A l \in locks : l.by # y \/ l.made # s.way.made
         [] s.way.kind = "ahead" -> gone
         [] OTHER -> gone \/ (Rule("OvertakenRecordsAreWatched") /\ ~HasNodes(records[y]))

@@ -25,11 +25,12 @@ ShareT == Req("-", "S", "-", "-")
 LockP == Req("-", "-", "X", "-")
 
 NoFaults == [crashes |-> 0, losses |-> 0, expiries |-> 0, unlocks |-> 0, giveups |-> 0, hivedeaths |-> 0,
-             withdrawals |-> 0, limits |-> 0]
+             withdrawals |-> 0, limits |-> 0, changes |-> 0]
 Case(requests, processes) ==
   [requests |-> requests,      \* owner -> its requests, one after the other
    processes |-> processes,    \* process -> owner; of one owner, the later process has the later call
    priority |-> [x \in DOMAIN requests |-> 0],
+   change |-> [x \in DOMAIN requests |-> 0],  \* owner -> its priority after a person has changed it
    nowait |-> {},              \* owners that do not wait
    late |-> {},                \* owners whose task locks and works in one: they are invited
    rounds |-> 1,               \* how many invitations may end without a grant
@@ -132,6 +133,16 @@ Withdrawals == With(Case([a |-> <<WriteT>>, b |-> <<WriteT, ReadT>>], <<"a", "b"
                     [holding |-> {1}, faults |-> Faults([withdrawals |-> 1, losses |-> 1])])
 WithdrawnPlaceholder == With(Two(WriteT, WriteT),
                              [hive |-> [h |-> <<LockT>>], patience |-> TRUE, faults |-> Faults([withdrawals |-> 1])])
+Changes == With(Three(WriteT, WriteT, WriteT), [priority |-> [a |-> 0, b |-> 0, c |-> 1], holding |-> {2},
+                                                change |-> [a |-> 1, b |-> 0, c |-> 0], faults |-> Faults([changes |-> 1])])
+ChangedOvertaken == With(Three(WriteTU, WriteU, WriteT), [priority |-> [a |-> 0, b |-> 0, c |-> 1], holding |-> {2},
+                                                          change |-> [a |-> 2, b |-> 0, c |-> 1],
+                                                          faults |-> Faults([changes |-> 1])])
+ChangesTwice == With(Changes, [change |-> [a |-> 2, b |-> 0, c |-> 0], faults |-> Faults([changes |-> 2, losses |-> 1])])
+ChangesAndCrash == With(Changes, [faults |-> Faults([changes |-> 1, crashes |-> 1])])
+ChangedPlaceholder == With(Two(WriteT, WriteT), [hive |-> [h |-> <<LockT>>], patience |-> TRUE, change |-> [a |-> 1, b |-> 1],
+                                                 faults |-> Faults([changes |-> 1])])
+ChangedInvited == With(InvitedUrgentBoth, [change |-> [a |-> 2, b |-> 0], faults |-> Faults([changes |-> 1])])
 SessionEnds == With(Tables, [faults |-> Faults([expiries |-> 1])])
 DeadWaiter == With(Three(WriteT, WriteT, WriteT), [holding |-> {1}, faults |-> Faults([crashes |-> 1])])
 BothProcesses == With(Case([a |-> <<WriteT>>, b |-> <<WriteT>>, c |-> <<ReadT>>], <<"a", "a", "b", "c">>),

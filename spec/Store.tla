@@ -65,8 +65,10 @@ Exists(o) == objects[o].born > 0
 (* and each later write of the record copies t into it.                    *)
 (* `kept`: the queue position that an AWAY request had. `parked`: the place *)
 (* in the group's queue, once it has one. `permit`: its permits' numbers.  *)
+(* `changed`: a person has given the request its other priority.           *)
 FreeRecord(round) == [state |-> "FREE", process |-> 0, round |-> round, since |-> 0, places |-> {}, lost |-> {},
-                      kept |-> 0, parked |-> 0, permit |-> {}]
+                      kept |-> 0, parked |-> 0, permit |-> {}, changed |-> FALSE]
+Priority(x) == IF records[x].changed THEN Scenario.change[x] ELSE Scenario.priority[x]
 
 Wanted(x) == Scenario.requests[x][IF records[x].round < Len(Scenario.requests[x]) THEN records[x].round + 1
                                   ELSE Len(Scenario.requests[x])]
@@ -130,7 +132,7 @@ Wrote(p, x) == fresh' = [fresh EXCEPT ![x] = {p}]
 (* The order in a queue: the claimed place or else the ticket's own zxid,  *)
 (* then the higher priority, then the ticket's own zxid.                   *)
 Before(y, x) == LET a == tickets[y] b == tickets[x]
-                    i == Scenario.priority[y] j == Scenario.priority[x]
+                    i == Priority(y) j == Priority(x)
                 IN  a.place < b.place \/ (a.place = b.place /\ (i > j \/ (i = j /\ a.made < b.made)))
 
 InQueue(x, u) == tickets[x].made > 0 /\ u \in UnitsOf(Wanted(x))

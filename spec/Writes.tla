@@ -6,8 +6,6 @@
 (***************************************************************************)
 EXTENDS Reads
 
-VARIABLES keeper  \* the keeper, or a person: the owner that it frees, and the paths of its lock nodes
-
 (* All nodes of these paths are there. A transaction that deletes a        *)
 (* missing node fails as a whole.                                          *)
 AllThere(paths) == Cardinality(OursAt(paths)) = Cardinality(paths)
@@ -40,7 +38,7 @@ Grant(p, since, places) ==
       /\ locks' = locks \cup new
       /\ records' = [records EXCEPT ![x] = [FreeRecord(pr[p].round) EXCEPT
                        !.state = "GRANTED", !.process = p, !.since = since, !.places = places,
-                       !.parked = records[x].parked, !.permit = pr[p].number]]
+                       !.parked = records[x].parked, !.permit = pr[p].number, !.changed = records[x].changed]]
       /\ alive' = [alive EXCEPT ![x] = 0]
       /\ TakesPermit(p)
       /\ WroteWithPermit(p, x)
@@ -70,7 +68,8 @@ queue(p) ==
          ELSE /\ tickets' = [tickets EXCEPT ![x] = [made |-> z, place |-> IF claim > 0 THEN claim ELSE z]]
               /\ alive' = [alive EXCEPT ![x] = p]
               /\ records' = [records EXCEPT ![x] = [FreeRecord(pr[p].round) EXCEPT !.state = "WAITING", !.process = p,
-                                                                                     !.parked = records[x].parked]]
+                                                                                     !.parked = records[x].parked,
+                                                                                     !.changed = records[x].changed]]
               /\ Forget(x)
               /\ Wrote(p, x)
               /\ Reply(p, [At(p, "turn") EXCEPT !.adopted = FALSE], "start")
@@ -250,30 +249,6 @@ session_ends(p) ==
             /\ Go(p, At(p, "start"))
       /\ alive' = [alive EXCEPT ![x] = IF @ = p THEN 0 ELSE @]
       /\ UNCHANGED <<objects, locks, tickets, records, permits, fresh, history>>
-
-(* The keeper frees what a dead owner has left, once Airflow knows that no *)
-(* process acts for it. It finds the nodes, then it releases them.         *)
-Idle == [who |-> "", paths |-> {}]
-DeadOwner(x) == records[x].state # "FREE" /\ \A p \in Processes : OwnerOf(p) = x => pr[p].step \in Ended
-keeper_finds(x) ==
-  /\ keeper = Idle /\ DeadOwner(x)
-  /\ records[x].state \notin {"INVITED", "AWAY"} \/ Rule("KeeperFreesInvited")
-  /\ Read(0, x)
-  /\ keeper' = [who |-> x, paths |-> {Path(l) : l \in NodesOf(x)}]
-  /\ UNCHANGED <<store, history, left, pr>>
-(* A person withdraws a request that waits, and that has a living process. *)
-withdraw_by_force(x) ==
-  /\ keeper = Idle /\ left.withdrawals > 0 /\ records[x].state \in {"WAITING", "PARKED"}
-  /\ left' = [left EXCEPT !.withdrawals = @ - 1]
-  /\ Read(0, x)
-  /\ keeper' = [who |-> x, paths |-> {Path(l) : l \in NodesOf(x)}]
-  /\ UNCHANGED <<store, history, pr>>
-keeper_frees(x) ==
-  /\ keeper.who = x
-  /\ keeper' = Idle
-  /\ IF Knows(0, x) /\ AllThere(keeper.paths) THEN Free(x, 0, OursAt(keeper.paths))
-     ELSE UNCHANGED <<store, fresh, history>>
-  /\ UNCHANGED <<pr, left>>
 
 Step(p) == \/ look(p) \/ look_again(p) \/ enter(p) \/ queue(p) \/ grant(p) \/ find_nodes(p) \/ give_back(p)
            \/ verify(p) \/ return_lease(p)

@@ -38,6 +38,7 @@ SCENARIOS = (
     ),
     *(
         "DeadWaiter",
+        "Changes",
         "SessionEnds",
         "InvitedTwoDie",
         "InvitedRounds",
@@ -171,7 +172,7 @@ class Behaviour:
             process=str(record["process"]),
             attempt=record["process"],
             locks=locks,
-            priority=self.scenario["priority"][name],
+            priority=self.scenario["change" if record["changed"] else "priority"][name],
             since=record["since"],
             places={PATHS[each["on"]]: each["made"] for each in record["places"]},
             lost=frozenset(PATHS[on] for on in record["lost"]),
@@ -264,7 +265,8 @@ def _judge(step: Step | str, state: State, actions: Counter[str], wrong: list[st
         wrong += [f"return_lease of {step}: {'; '.join(why)}; {state.of(step)}"] if why else []
         return
     reasons = {name: list(action(step)) for name, action in SPECIFIED.items()}
-    reasons["keeper_frees"] = list(SPECIFIED["keeper_frees"](replace(step, audited=True)))
+    for name in ("keeper_frees", "change_priority"):
+        reasons[name] = list(SPECIFIED[name](replace(step, audited=True)))
     allowed = [name for name, why in reasons.items() if not why]
     broken = list(promises.after(step, hive=True)) if step.key else []
     actions[allowed[0] if allowed else "none"] += 1

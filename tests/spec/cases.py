@@ -24,7 +24,7 @@ INVARIANTS = (
 MISTAKEN = "NoNodeIsMistaken"
 STEPS = (
     *(MISTAKEN, "InvitedAtItsTurn", "InvitedKeepsItsPlace", "OldPlacesAreFair", "WithdrawnStaysOut"),
-    *("LimitIsKept", "LimitTakesNoLease", "HeavyIsNotStarved"),
+    *("LimitIsKept", "LimitTakesNoLease", "HeavyIsNotStarved", "ChangesAreFair"),
 )
 ENDS = "EveryRunEnds"
 
@@ -132,7 +132,7 @@ CASES = (
     _lease_rule("ByHand", "ChangeIsComparedAndSet", "NoLateUpdate"),
     *_hold("Database", "HiveBelow", "UnlockTakenOver", ends=True),
     *_hold("NoWait", "ClaimsOnTable", "HiveBeside", "Patience", "Unlock", "UnlockHolder", "UnlockGivenBack"),
-    *_hold("DeadWaiter", "LostReplies", "Withdrawals"),
+    *_hold("DeadWaiter", "LostReplies", "Withdrawals", "Changes", "ChangedOvertaken"),
     *_hold("Invited1", ends=True),
     *_hold(
         "Invited2", "InvitedUrgentBoth", "InvitedDies", "InvitedTaken", "InvitedNoWait", "InvitedHive", "GroupInvited"
@@ -185,6 +185,10 @@ CASES = (
     Case("UnlockDatabaseAndLoss", "DatabasesAreRememberedAtTheEnd", "LeaseHasItsNodes", full=True),
     Case("UnlockTakenOver", "TakeOverIsRemembered", "ReturnedLeaseIsNotTakenBack"),
     Case("Withdrawals", "EndedCallsStop", "WithdrawnStaysOut"),
+    Case("ChangedOvertaken", "ChangedTicketsAreNew", "NoTwoConflictingLeases"),
+    Case("Changes", "RaisedKeepsItsTurn", "ChangesAreFair"),
+    Case("Changes", "LoweredIsANewArrival", "ChangesAreFair"),
+    Case("Changes", "OwnRecordIsWatched", "NoDeadlock"),
     Case("NextProcess", "TakenOverGrantsAreVerified", "NoTwoConflictingLeases"),
     Case("DeadWaiter", "DeadRequestsAreBroken", "DeadWaitersBlockNoOther"),
     *_hold(
@@ -213,6 +217,10 @@ CASES = (
         "GroupLimits",
         "GroupLimitsInvited",
         "WithdrawnPlaceholder",
+        "ChangesTwice",
+        "ChangesAndCrash",
+        "ChangedPlaceholder",
+        "ChangedInvited",
         full=True,
     ),
     *_hold("NextProcess", full=True),

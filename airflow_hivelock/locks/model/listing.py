@@ -122,7 +122,8 @@ class Tenure:
 
 @dataclass(frozen=True)
 class ForcedRelease:
-    """An entry of the audit trail: a force release, or work declared over by force. The reason distinguishes them.
+    """An entry of the audit trail: a force release, work declared over, or a request that was withdrawn or got another
+    priority. The reason distinguishes them.
 
     :param at: when, by the store's clock.
     """

@@ -18,6 +18,7 @@ from airflow_hivelock.locks.statements.statement import (
     SYNTAX,
     AbortTransactions,
     AcquireLock,
+    AlterForceRequest,
     DropForceLease,
     DropForceLock,
     DropForceRequest,
@@ -145,6 +146,11 @@ class _Parser(Tokens):
             return DropForceLease(self._leases())
         if self.take("DROP", "FORCE", "REQUEST"):
             return DropForceRequest(self._owner())
+        if self.take("ALTER", "FORCE", "REQUEST"):
+            owner = self._owner()
+            if not self.take("PRIORITY"):
+                self._refuse("PRIORITY")
+            return AlterForceRequest(owner, -self._number() if self.take_type(TokenType.DASH) else self._number())
         if self.take("DROP", "FORCE", "LOCK"):
             return DropForceLock(self._query_id(), self._kind_and_object() if self.take("ON") else None)
         if self.take("EXPLAIN", "LOCKS"):

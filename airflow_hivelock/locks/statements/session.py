@@ -21,6 +21,7 @@ from airflow_hivelock.locks.statements.parse import parse
 from airflow_hivelock.locks.statements.statement import (
     AbortTransactions,
     AcquireLock,
+    AlterForceRequest,
     DropForceLease,
     DropForceLock,
     DropForceRequest,
@@ -131,6 +132,7 @@ class StatementSession:
             (DropForceLease, "DROP FORCE LEASE"),
             (DropForceLock, "DROP FORCE LOCK"),
             (DropForceRequest, "DROP FORCE REQUEST"),
+            (AlterForceRequest, "ALTER FORCE REQUEST"),
             (AbortTransactions, "ABORT TRANSACTIONS"),
         ):
             found = [statement for statement in statements if isinstance(statement, kind)]
@@ -175,7 +177,11 @@ class StatementSession:
                     ("transaction_id", "user", "hostname"), tuple((e.id, e.user, e.hostname) for e in ended), ""
                 )
             case DropForceRequest():
-                return self._drop_force_request(statement.owner)
+                return answers.withdraw(self.manager, statement.owner, reason=self.reason, user=self.actor)
+            case AlterForceRequest():
+                return answers.change_priority(
+                    self.manager, statement.owner, statement.priority, reason=self.reason, user=self.actor
+                )
             case DropForceLock():
                 return self._drop_force_lock(statement)
             case ExplainLocks():
@@ -355,15 +361,6 @@ class StatementSession:
         return answers.freed(
             self._freed_by_force(ls for ls in self.manager.leases() if rules.concern(ls.locks, target))
         )
-
-    def _drop_force_request(self, owner: str) -> Result:
-        if self.manager.force_withdraw(owner, reason=self.reason, user=self.actor):
-            return Result(("owner",), ((owner,),))
-        if any(waiter.owner == owner for waiter in self.manager.waiters()):
-            raise HiveLockError(
-                f"{owner} waits for a worker slot, and its task may be starting. Mark the task failed in Airflow"
-            )
-        raise HiveLockError(f"{owner} is not in the queue; SHOW WAITERS lists the owners that are")
 
     def _drop_force_lock(self, statement: DropForceLock) -> Result:
         target = statement.target and self._placed(statement.target)

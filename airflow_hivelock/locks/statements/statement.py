@@ -23,6 +23,7 @@ DROP LEASE lease_id [ON t [PARTITION (dt='2013-01-01')] [, ...]]
 SHOW WAITERS [t [PARTITION (dt='2013-01-01')] | DATABASE d]
 DROP FORCE LEASE {* | t [PARTITION (dt='2013-01-01')] | lease_id}
 DROP FORCE REQUEST owner
+ALTER FORCE REQUEST owner PRIORITY n
 SHOW HISTORY [t [PARTITION (dt='2013-01-01')] | DATABASE d] [OWNER 'text'] [LIMIT n]
 SHOW AUDIT [t [PARTITION (dt='2013-01-01')] | DATABASE d] [OWNER 'text'] [LIMIT n]
 SHOW GROUPS
@@ -125,6 +126,14 @@ class DropForceRequest:
     """Withdraw the waiting request of *owner*."""
 
     owner: str
+
+
+@dataclass(frozen=True)
+class AlterForceRequest:
+    """Change the priority of the request of *owner*, which waits."""
+
+    owner: str
+    priority: int
 
 
 @dataclass(frozen=True)
@@ -231,6 +240,7 @@ Statement = (
     | AbortTransactions
     | DropForceLock
     | DropForceRequest
+    | AlterForceRequest
     | ExplainLocks
     | Use
     | SetLine

@@ -13,7 +13,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from airflow_hivelock.locks import LockManager, StoreUnavailable, WaitsFor
+from airflow_hivelock.locks import InvalidRequest, LockManager, StoreUnavailable, WaitsFor
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -25,6 +25,19 @@ SESSION_S = 2.0
 
 STOPPED_S = (0.1, 1.5 * SESSION_S)
 """Bounds of how long a process stands still: some sessions outlive it, some end."""
+
+
+def withdraw(manager: LockManager, owner: str, _: random.Random) -> bool:
+    return manager.force_withdraw(owner, reason="not needed", user="chaos")
+
+
+def change(manager: LockManager, owner: str, chance: random.Random) -> bool:
+    with suppress(InvalidRequest):  # it has that priority already, or has waited for too long
+        return manager.force_priority(owner, chance.choice((0, 1, 5, 9)), reason="urgent", user="chaos")
+    return False
+
+
+BY_HAND = {"withdraw": withdraw, "change": change}
 
 
 @dataclass
@@ -51,7 +64,7 @@ class Chaos:
         chance = random.Random(self.seed)
         running = [self._start(chance) for _ in range(self.workers)]
         try:
-            while not over() or (self.faults and not self.done.keys() - {"kill", "stop", "withdraw"}):
+            while not over() or (self.faults and not self.done.keys() - {"kill", "stop", *BY_HAND}):
                 time.sleep(chance.uniform(0.4, 1.2))
                 self._harm(running, chance, manager)
             for timer in self._stopped:
@@ -68,7 +81,7 @@ class Chaos:
     def _harm(self, running: list[subprocess.Popen[bytes]], chance: random.Random, manager: LockManager) -> None:
         victim = chance.randrange(self.workers)
         if not self._deck:
-            self._deck = ["kill"] * 3 + ["stop"] * 6 + ["withdraw"] * 2 + ["fault"] * bool(self.faults)
+            self._deck = ["kill"] * 3 + ["stop"] * 6 + ["withdraw", "change"] * 2 + ["fault"] * bool(self.faults)
             chance.shuffle(self._deck)
         match self._deck.pop():
             case "kill":
@@ -76,8 +89,8 @@ class Chaos:
                 running[victim] = self._start(chance)
             case "stop":
                 self._stop_for(running[victim], chance.uniform(*STOPPED_S))
-            case "withdraw":
-                self._withdraw(chance, manager)
+            case "withdraw" | "change" as what:
+                self._act(what, chance, manager)
             case "fault":
                 fault = chance.choice(self.faults)
                 fault()
@@ -96,14 +109,14 @@ class Chaos:
         self.done["kill"] += 1
         free_of(manager, worker.pid)
 
-    def _withdraw(self, chance: random.Random, manager: LockManager) -> None:
-        """A person withdraws a request that waits. Within two seconds there is one, or none is withdrawn."""
-        deadline = time.monotonic() + 2
+    def _act(self, what: str, chance: random.Random, manager: LockManager) -> None:
+        """A person withdraws a request that waits, or changes its priority. Within two seconds there is one, or none is."""
+        act, deadline = BY_HAND[what], time.monotonic() + 2
         with suppress(StoreUnavailable):
             while time.monotonic() < deadline:
                 waiting = sorted({one.owner for one in manager.waiters() if one.waits_for is not WaitsFor.SLOT})
-                if waiting and manager.force_withdraw(chance.choice(waiting), reason="not needed", user="chaos"):
-                    self.done["withdraw"] += 1
+                if waiting and act(manager, chance.choice(waiting), chance):
+                    self.done[what] += 1
                     return
                 time.sleep(0.02)
 

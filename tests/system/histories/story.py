@@ -19,16 +19,8 @@ FEW = LeaseLimit("few", 1)
 POLLS = 20
 HEAVY = LeaseLimit("few", 9, weight=2)
 TAKEN = {
-    "set_limit",
-    "enter",
-    "grant",
-    "queue",
-    "park",
-    "invite",
-    "take_over",
-    "work",
-    "release",
-    "keeper_frees",
+    *("set_limit", "enter", "grant", "queue", "park", "invite", "take_over", "work", "release", "keeper_frees"),
+    "change_priority",
     "return_lease",
 }
 """The actions that the story needs at least."""
@@ -88,6 +80,7 @@ class Story:
         self.follow(self.get(self.begin("late", **writes, deferred=DeferredGrant(30.0, has_slot=True))), behind)
         self.get(self.begin("twice", **writes))
         self.get(self.begin("unwanted", **writes))
+        self.manager.force_priority("unwanted", 5, reason="its task is urgent", user="story")
         self.manager.force_withdraw("unwanted", reason="its task is not needed", user="story")
         taken = self.get(self.begin("twice", **writes, attempt=1))
         if isinstance(taken, Lease):

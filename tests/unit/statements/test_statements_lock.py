@@ -19,7 +19,7 @@ from airflow_hivelock.locks.errors import (
 )
 from airflow_hivelock.locks.hive.catalog import Table
 from airflow_hivelock.locks.manager import LockManager
-from airflow_hivelock.locks.model import DeferredGrant, LockObject
+from airflow_hivelock.locks.model import DeferredGrant, LeaseLimit, LockObject
 from airflow_hivelock.locks.statements.session import StatementSession
 from tests.unit.statements.running import run
 
@@ -80,6 +80,41 @@ def test_a_request_that_waits_is_withdrawn_by_force(manager: LockManager, sessio
     away.poll()
     with pytest.raises(HiveLockError, match="late waits for a worker slot, and its task may be starting"):
         run(forceful, "drop force request late")
+    manager.verify(lease)
+
+
+def test_the_priority_of_a_request_that_waits_is_changed_by_force(
+    manager: LockManager, session: StatementSession
+) -> None:
+    limit = LeaseLimit("nightly", 1)
+    lease = manager.acquire(owner="job", writes=["dw.t"], limit=limit)
+    requests = [rules.request(owner, writes=["dw.t"]) for owner in ("first", "prod/dag/run/task/-1")]
+    requests += [rules.request("parked", writes=["dw.u"], limit=limit)]
+    requests += [rules.request("late", writes=["dw.u"], deferred=DeferredGrant(20))]
+    waiting = [manager.begin(request, lambda: None) for request in requests]
+    for one in waiting:
+        one.poll()
+    with pytest.raises(InvalidRequest, match=r"ALTER FORCE REQUEST: .*reason"):
+        run(session, "alter force request first priority 5")
+    forceful = StatementSession(manager, user="ann", reason="due at 7")
+    raised = run(forceful, "alter force request prod/dag/run/task/-1 priority 5").records()
+    assert raised == [{"owner": "prod/dag/run/task/-1", "priority": 5, "position": 1}]
+    assert run(forceful, "alter force request 'first' priority -3").records()[0]["priority"] == -3
+    rows = run(session, "show waiters t").records()
+    assert [(row["user"], row["priority"]) for row in rows] == [("prod/dag/run/task/-1", 5), ("first", -3)]
+    refusals = {
+        "first priority -3": "first has priority -3 already",
+        "job priority 5": "job waits for nothing here; SHOW WAITERS",
+        "parked priority 5": "parked keeps its priority, because its position among those that wait for a lease",
+        "late priority 5": "late keeps its priority, because it waits for a worker slot",
+        "first": "PRIORITY is expected at its end",
+        "first priority high": "a whole number is expected",
+        "first priority 10000000000": "Give a whole number up to",
+    }
+    for text, why in refusals.items():
+        with pytest.raises(HiveLockError, match=why):
+            run(forceful, f"alter force request {text}")
+    assert [entry.reason for entry in manager.audit()] == ["priority 5: due at 7", "priority -3: due at 7"]
     manager.verify(lease)
 
 

@@ -169,6 +169,20 @@ def keeper_frees(step: Step) -> Reasons:
     yield from deletes_nodes(step)
 
 
+def change_priority(step: Step) -> Reasons:
+    """A person changes the priority of a request that waits for its locks: it joins the queue again, in one transaction."""
+    old, new, exact = step.old, step.new, step.world.exact
+    yield from states(step, (WAITING,), WAITING)
+    yield from unless(not step.audited, "no audit entry names it")
+    yield from unless(old.priority == new.priority, "its priority stays")
+    names = ("priority", "epoch", "ticket_epoch", "turn_ms", "parked") if exact else ("priority", "entry")
+    moved = {name: getattr(new, name) for name in names} | {"places": {}}
+    yield from unless(not step.keeps(**({"parked": ""} | moved)), "it changes more of the record")
+    yield from new_tickets(step, claims=True, moves=True)
+    yield from deletes_nodes(step)
+    yield from unless(not exact and step.before.alive != step.after.alive, "it changes the liveness node")
+
+
 # Of spec/Invitations.tla.
 
 
@@ -323,6 +337,7 @@ def _actions(*actions: Action) -> dict[str, Action]:
 
 SPECIFIED = _actions(
     *(enter, grant, queue, give_back, release, mark, place, take_over, free, session_ends, keeper_frees),
+    change_priority,
     *(invite, take_up, end_invitation, park),
     *(set_limit, hive_creates, hive_unlocks, hive_deletes_parent, hive_dies, unlock_table),
 )

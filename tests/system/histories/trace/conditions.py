@@ -69,19 +69,23 @@ def later_call(step: Step) -> Reasons:
     yield from unless((new.attempt, new.begin) < (old.attempt, old.begin), "an earlier call takes over")
 
 
-def new_tickets(step: Step, *, claims: bool) -> Reasons:
-    exact = step.world.exact
-    yield from unless(step.before.tickets, "it had tickets")
+def new_tickets(step: Step, *, claims: bool, moves: bool = False) -> Reasons:
+    """:param moves: it leaves another position, which it may keep if its priority grows."""
+    exact, kept = step.world.exact, step.old.kept
+    if moves:
+        kept = step.before.place if is_raised(step) else 0
+    yield from unless(step.before.tickets and not moves, "it had tickets")
     if not exact:
         made = {ticket.made for ticket in step.after.tickets.values()}
         yield from unless(made != {step.zxid}, "its tickets are not created by this transaction")
-        yield from unless(step.old.entry == step.new.entry and step.old.state == PARKED, "it uses old tickets' names")
+        again = step.old.state in (PARKED, WAITING) and step.old.entry == step.new.entry
+        yield from unless(again, "it uses old tickets' names")
     turns = {ticket.place for ticket in step.after.tickets.values()}
     if turns == {step.zxid}:
         return
     yield from unless(len(turns) != 1, "its tickets have different positions")
     yield from unless(not claims and not exact, "it claims a position")
-    if turns != {step.old.kept}:
+    if turns != {kept}:
         known_since = step.time_ms - STALE_MS if exact else step.new.begin
         taken = [entry for turn in turns for entry in step.world.turns.get(turn, ())]
         fair = any(
@@ -92,17 +96,23 @@ def new_tickets(step: Step, *, claims: bool) -> Reasons:
         )
         yield from unless(not fair, "it claims the position of no request that it may overtake")
     if exact:
-        yield from passes_fairly(step)
+        yield from passes_fairly(step, moves=moves)
 
 
-def passes_fairly(step: Step) -> Reasons:
+def is_raised(step: Step) -> bool:
+    return step.new.priority > step.old.priority
+
+
+def passes_fairly(step: Step, *, moves: bool) -> Reasons:
     """In a database: with a turn that is not its own, it passes only requests of a lower priority, or of the same if the turn is the
     one that it kept. None of them has waited for too long."""
     for key, other in step.world.rivals(step.key, step.new.locks):
         if other.record.holds or has_no_claim(step, other) or other.position < step.after.position:
             continue
+        if moves and is_raised(step) and step.before.position < other.position:
+            continue  # it was before it already
         late_ms = step.time_ms - other.record.turn_ms - step.world.passing_ms
-        same = step.after.place == step.old.kept
+        same = not moves and step.after.place == step.old.kept
         yield from unless(other.record.priority >= step.new.priority + same, f"it passes {key}; {other}")
         yield from unless(late_ms > STALE_MS, f"it passes {key} {late_ms} ms later than it may; {other}")
 

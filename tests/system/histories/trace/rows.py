@@ -97,8 +97,10 @@ class RowReader:
                 continue
             key = self._owner_of(change)
             if change.table == "request" and change.new:
-                if touched.get(key) and change.new["place"] != self._requests[key]["place"]:
-                    yield from self._steps_of(key, transaction, audited)  # its earlier request ends first
+                again = change.new["place"] != self._requests.get(key, change.new)["place"]
+                # Its earlier request ends first, unless a person has changed its priority.
+                if touched.get(key) and again and str(change.new["place"]) not in audited:
+                    yield from self._steps_of(key, transaction, audited)
                 self._requests[key] = change.new
                 touched[key] = True
             elif change.table == "request":
@@ -154,7 +156,7 @@ class RowReader:
         if before.alive and before.alive.until_ms <= time_ms:
             before = replace(before, alive=None)
         for one, other in _steps(before, after):
-            force = str(one.record.ticket_epoch) in audited
+            force = not audited.isdisjoint((str(one.record.ticket_epoch), str(other.record.ticket_epoch)))
             wrote = one.record != other.record
             yield Step(key, zxid, time_ms, 0, self.state, one, other, audited=force, wrote=wrote)
             self.state.put(key, other, time_ms)

@@ -217,11 +217,12 @@ class State:
             self.owners[key] = owner
 
     def remember_turns(self, key: str, before: Owner, after: Owner, at: int) -> None:
-        if before.tickets and not after.tickets:
+        moves = bool(before.tickets and after.tickets) and before.made != after.made
+        if before.tickets and (moves or not after.tickets):
             turns = self.turns[before.place]
             self.turns[before.place] = [entry for entry in turns if entry[0] != key or entry[2]]
             self.turns[before.place].append((key, before.record, at))
-        elif after.tickets and not before.tickets:
+        if after.tickets and (moves or not before.tickets):
             self.turns.setdefault(after.place, []).append((key, after.record, 0))
 
 
