@@ -36,6 +36,7 @@ def reserve(
     user: str,
     priority: int = 1,
     tell: Callable[[Blocked | Silent, float], None] | None = None,
+    wait: bool = True,
 ) -> Lease:
     """Wait until the running work on *target* has ended, and keep new work off it *until* then.
 
@@ -45,8 +46,9 @@ def reserve(
     :param reason: shown as the query by ``SHOW LOCKS … EXTENDED``, and as the label on the page.
     :param priority: as for :meth:`.LockManager.acquire`.
     :param tell: called while it waits, as by :meth:`.LockManager.acquire`.
+    :param wait: False: do not wait for running work.
     :raises InvalidRequest: *until* is over or has no zone, or the reason is missing.
-    :raises LockTimeout: the running work has not ended by then.
+    :raises LockTimeout: the running work has not ended by then, or there is some and it does not wait.
     :raises Unsupported: the store frees leases that are not renewed.
     """
     reason, user = audit_texts(f"reservation of {target}", reason, user)
@@ -61,8 +63,9 @@ def reserve(
     if left_s <= 0:
         raise InvalidRequest(f"reservation of {target} until {end:%Y-%m-%d %H:%M:%S} UTC: that time is over")
     owner = f"reservation:{user}:{end:{_STAMP}}:{uuid.uuid4().hex}"
+    timeout_s = left_s if wait else 0.0
     return manager.acquire(
-        owner=owner, writes=[target], lease_s=left_s, timeout_s=left_s, query=reason, priority=priority, tell=tell
+        owner=owner, writes=[target], lease_s=left_s, timeout_s=timeout_s, query=reason, priority=priority, tell=tell
     )
 
 

@@ -277,6 +277,24 @@ class GroupDroppedAnswer(AnswerPart):
     dropped: bool
 
 
+class WithdrawnAnswer(AnswerPart):
+    """Whether this call withdrew the request."""
+
+    withdrawn: bool
+
+
+class PriorityChangedAnswer(AnswerPart):
+    """Whether this call changed the priority of the request."""
+
+    changed: bool
+
+
+class ReservedAnswer(AnswerPart):
+    """The lease of a reservation. Its force release ends it early."""
+
+    lease: str
+
+
 class HostGoneAnswer(AnswerPart):
     """The number of records of work on the host that now count as ended."""
 
@@ -294,6 +312,7 @@ _PROBLEMS = {
     401: "You are not signed in",
     403: "You may not do this",
     404: "There is no such connection, or no such lease any more",
+    409: "The object of a reservation is in use",
     422: "The request is malformed",
     503: "The lock store does not answer",
 }

@@ -1,5 +1,5 @@
-"""The routes that change data: force releases, limits of groups, and declarations of gone hosts. They need the
-connection's PUT right."""
+"""The routes that change data: leases, requests that wait, limits of groups, and hosts. They need the connection's PUT
+right."""
 
 from __future__ import annotations
 
@@ -12,14 +12,20 @@ from pydantic import BaseModel, Field
 
 from airflow_hivelock import metrics
 from airflow_hivelock.hooks import HiveLockHook
+from airflow_hivelock.locks import reservations
+from airflow_hivelock.locks.errors import LockTimeout
+from airflow_hivelock.locks.model import MAX_PRIORITY, LockObject
 from airflow_hivelock.locks.model.group import MAX_COMMENT_LENGTH, MAX_GROUP_LENGTH, MAX_LEASES, MAX_WEIGHT
+from airflow_hivelock.locks.statements import render
+from airflow_hivelock.locks.statements.session import StatementSession
 from airflow_hivelock.ui import access, answers, looks, view
 from airflow_hivelock.work import hosts
 from airflow_hivelock.work.hosts import declare_gone
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
+    from airflow_hivelock.locks import LockManager
     from airflow_hivelock.locks.model import Lease
     from airflow_hivelock.work.hosts import HostWork
 
@@ -52,6 +58,25 @@ class HiveId(Reason):
     """The body of a force release of Hive's own locks."""
 
     id: str = Field(min_length=1, max_length=300, description="`id` of a lock in `hive`")
+
+
+class Withdrawal(Reason):
+    """The body of the withdrawal of a request that waits."""
+
+    owner: str = Field(min_length=1, max_length=2_000, description="`text` of an owner in `owners`")
+
+
+class NewPriority(Withdrawal):
+    """The body of the change of a request's priority."""
+
+    priority: int = Field(ge=-MAX_PRIORITY, le=MAX_PRIORITY, strict=True, description="The larger goes first")
+
+
+class Reservation(Reason):
+    """The body of a reservation."""
+
+    object: str = Field(min_length=1, max_length=3_000)
+    until: str = Field(min_length=1, max_length=60, description="ISO 8601, or a time of day in UTC, as in `06:00`")
 
 
 class HostGone(Reason):
@@ -137,6 +162,75 @@ async def drop_group(connection_id: str, group: DroppedGroup, user: Any = access
     looks.reads.forget((connection_id, "groups"), (connection_id, "audit"))
     log.info("Limit of group %s dropped by %s: %s", group.name, given["user"], group.reason)
     return {"dropped": dropped}
+
+
+@router.post("/{connection_id}/requests/withdraw", **answers.gives(answers.WithdrawnAnswer))
+async def withdraw(connection_id: str, asked: Withdrawal, user: Any = access.MAY_RELEASE) -> dict[str, bool]:
+    """Withdraw a request that waits for locks or for a lease of its group."""
+    reason, who = asked.reason.strip(), access.user_name(user)
+    done = await _of_owner(
+        connection_id, asked.owner, user, lambda manager: manager.force_withdraw(asked.owner, reason=reason, user=who)
+    )
+    if done:
+        log.info("The request of %s withdrawn by %s: %s", asked.owner, who, reason)
+    return {"withdrawn": done}
+
+
+@router.post("/{connection_id}/requests/priority", **answers.gives(answers.PriorityChangedAnswer))
+async def change_priority(connection_id: str, asked: NewPriority, user: Any = access.MAY_RELEASE) -> dict[str, bool]:
+    """Change the priority of a request that waits for its locks."""
+    reason, who = asked.reason.strip(), access.user_name(user)
+    done = await _of_owner(
+        connection_id,
+        asked.owner,
+        user,
+        lambda manager: manager.force_priority(asked.owner, asked.priority, reason=reason, user=who),
+    )
+    if done:
+        log.info("The request of %s gets priority %d by %s: %s", asked.owner, asked.priority, who, reason)
+    return {"changed": done}
+
+
+async def _of_owner(connection_id: str, owner: str, user: Any, change: Callable[[LockManager], bool]) -> bool:
+    """Change the request of an owner whose DAG *user* may see."""
+    await looks.checked(connection_id)
+
+    def act() -> bool:
+        hook = HiveLockHook(connection_id)
+        if (dag := view.dag_of_owner(owner, hook.installation)) and access.hidden([dag], user):
+            raise HTTPException(403, "Forbidden")
+        return change(hook.manager())
+
+    done = await looks.reads.ask(secrets.token_hex(8), act)
+    _forget(connection_id)
+    return done
+
+
+@router.post("/{connection_id}/reservations", **answers.gives(answers.ReservedAnswer))
+async def reserve(connection_id: str, wanted: Reservation, user: Any = access.MAY_RELEASE) -> dict[str, Any]:
+    """Keep new work off an object until a time. The object must be free now."""
+    await looks.checked(connection_id)
+    reason, who = wanted.reason.strip(), access.user_name(user)
+
+    def take() -> Lease:
+        hook = HiveLockHook(connection_id)
+        manager = hook.manager()
+        named = LockObject.parse(wanted.object.strip())
+        target = StatementSession(manager, user=who, catalog=hook.catalog()).placed(named, to_lock=True)
+        until = reservations.parse_end(wanted.until, manager.now())
+        try:
+            return reservations.reserve(manager, target, until, reason=reason, user=who, wait=False)
+        except LockTimeout:  # its message names holders that this user may not see
+            statement = f"RESERVE {render.sql(target).removeprefix('TABLE ')} UNTIL '{until:%Y-%m-%dT%H:%M:%SZ}'"
+            raise HTTPException(
+                409, f"{target} is in use. On the command line, a reservation waits for running work: {statement}"
+            ) from None
+
+    lease = await looks.reads.ask(secrets.token_hex(8), take)
+    _forget(connection_id)
+    looks.reads.forget((connection_id, "holders"))
+    log.info("%s reserved by %s, with lease %s: %s", wanted.object, who, lease.id, reason)
+    return {"lease": lease.id}
 
 
 @router.post("/{connection_id}/hosts/gone", **answers.gives(answers.HostGoneAnswer))

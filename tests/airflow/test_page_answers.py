@@ -85,7 +85,17 @@ def test_each_answer_has_exactly_the_fields_that_the_scripts_read(
     freed = operator.post(f"{API}/leases/{ended.id}/release", json={"reason": "its host is gone"}, headers=ASKED)
     monkeypatch.setattr(LockManager, "force_unlock", lambda *_, **__: [DAY[0]])
     hives = operator.post(f"{API}/hive/release", json={"id": "17", "reason": "its client is gone"}, headers=ASKED)
+    waiting = manager.begin(rules.request("waits", writes=["dw.t"]), lambda: None)
+    waiting.poll()
+    asked = {"owner": "waits", "reason": "urgent"}
+    changed = operator.post(f"{API}/requests/priority", json={**asked, "priority": 5}, headers=ASKED)
+    withdrawn = operator.post(f"{API}/requests/withdraw", json=asked, headers=ASKED)
+    wanted = {"object": "free.t", "until": "06:00", "reason": "compaction"}
+    reserved = operator.post(f"{API}/reservations", json=wanted, headers=ASKED)
     answers |= {
+        "PriorityChanged": changed.json(),
+        "Withdrawn": withdrawn.json(),
+        "Reserved": reserved.json(),
         "HiveReleased": hives.json(),
         "HostGone": gone.json(),
         "Released": freed.json(),

@@ -91,6 +91,7 @@ def test_openapi_describes_every_route_with_its_answer_and_its_rights(
         ),
         *(f"{{connection_id}}/{what}" for what in ("leases/{lease_id}/release", "hive/release", "hosts/gone")),
         *(f"{{connection_id}}/groups/{what}" for what in ("set", "drop")),
+        *(f"{{connection_id}}/{what}" for what in ("requests/withdraw", "requests/priority", "reservations")),
     }
     for path, methods in paths.items():
         for route in methods.values():

@@ -30,7 +30,7 @@ from airflow_hivelock.settings import Settings
 from airflow_hivelock.ui.reads import SharedReads
 from tests.fuzz.target import ODD, ODD_TEXT, Target, text_of
 
-ALLOWED = {200, 304, 400, 404, 405, 422, 307, 403}
+ALLOWED = {200, 304, 400, 404, 405, 409, 422, 307, 403}
 
 
 class _User:
@@ -108,8 +108,14 @@ _PATHS = st.one_of(
     _LEASES.map(lambda text: f"POST api/v1/hivelock_default/leases/{text}/release"),
     st.just("POST api/v1/hivelock_default/leases/@LEASE/release"),
     st.just("PUT api/v1/hivelock_default/leases/@LEASE/release"),
+    st.sampled_from(("requests/withdraw", "requests/priority", "reservations")).map(
+        lambda what: f"POST api/v1/hivelock_default/{what}"
+    ),
 )
 _BODIES = st.one_of(
+    st.fixed_dictionaries(
+        {"reason": ODD_TEXT, "owner": ODD_TEXT, "object": ODD_TEXT, "until": ODD_TEXT, "priority": ODD}
+    ).map(lambda body: json.dumps(body).encode()),
     (ODD_TEXT | st.text(max_size=1_200)).map(lambda reason: json.dumps({"reason": reason}).encode()),
     ODD.map(lambda value: json.dumps(value).encode()),
     ODD.map(lambda value: json.dumps({"reason": value}).encode()),

@@ -218,6 +218,18 @@ declare namespace Answer {
     freed: number;
   }
 
+  interface Withdrawn {
+    withdrawn: boolean;
+  }
+
+  interface PriorityChanged {
+    changed: boolean;
+  }
+
+  interface Reserved {
+    lease: string;
+  }
+
   interface HostGone {
     ended: number;
   }

@@ -149,7 +149,7 @@ class StatementSession:
             case AcquireLock():
                 return self._lock(statement)
             case Unlock():
-                return self._unlock(self._placed(statement.target))
+                return self._unlock(self.placed(statement.target))
             case ShowLease():
                 return self._show_lease(statement)
             case ShowWaiters():
@@ -159,9 +159,9 @@ class StatementSession:
             case DropForceLease():
                 return self._drop_force_lease(statement)
             case ShowHistory():
-                return answers.history(self.manager, statement.target and self._placed(statement.target), statement)
+                return answers.history(self.manager, statement.target and self.placed(statement.target), statement)
             case ShowAudit():
-                return answers.audit(self.manager, statement.target and self._placed(statement.target), statement)
+                return answers.audit(self.manager, statement.target and self.placed(statement.target), statement)
             case ShowGroups():
                 return groups.show(self.manager.groups())
             case SetGroup():
@@ -230,13 +230,13 @@ class StatementSession:
 
     def _show_locks(self, statement: ShowLocks) -> Result:
         if isinstance(self.manager.backend, ListsTransactional):
-            target = statement.target and self._placed(statement.target)
+            target = statement.target and self.placed(statement.target)
             found = self.manager.backend.transactional(target)
             return Result(render.HEADER, tuple(map(render.cells, found)), render.render_transactional(found))
         if statement.target is None:
             holders = [holder for holder in self.manager.show() if holder.object.table]
         else:
-            target = self._placed(statement.target)
+            target = self.placed(statement.target)
             holders = [holder for holder in self.manager.show(target) if holder.object == target]
         if statement.extended and any(holder.lease_id for holder in holders):
             holders = answers.with_jobs(holders, self.manager.leases())
@@ -249,7 +249,7 @@ class StatementSession:
                 f"{statement.target}: a metastore does not support LOCK: it frees each lease that is not renewed. "
                 "Hive refuses it there too. Take the lock with HiveLockOperator, or from a program that renews it"
             )
-        target = self._placed(statement.target, to_lock=True)
+        target = self.placed(statement.target, to_lock=True)
         owner = f"cli:{self.user}:{uuid.uuid4()}"
         shared = statement.mode is LockMode.SHARED
         if self.timeout_s != 0 and (own := self._own_in_the_way(target, statement.mode)):
@@ -317,17 +317,17 @@ class StatementSession:
         return answers.freed([*freed, *(self._freed_by_force(others) if self.force else ())], text="")
 
     def _show_lease(self, statement: ShowLease) -> Result:
-        target = statement.target and self._placed(statement.target)
+        target = statement.target and self.placed(statement.target)
         return answers.leases(self.manager.leases(), target, extended=statement.extended)
 
     def _lease(self, statement: GrabLease | Reserve | ExtendLease | DropLease) -> Result:
         self._refuse_if_off()
         match statement:
             case GrabLease():
-                locks = [Lock(self._placed(lock.object, to_lock=True), lock.mode) for lock in statement.locks]
+                locks = [Lock(self.placed(lock.object, to_lock=True), lock.mode) for lock in statement.locks]
                 return answers.grab(self.manager, self.user, locks, self.lease_s, self.timeout_s)
             case Reserve():
-                target = self._placed(statement.target, to_lock=True)
+                target = self.placed(statement.target, to_lock=True)
                 until = parse_end(statement.until, self.manager.now())
                 return answers.reserve(
                     self.manager, target, until, self.user, statement.reason or self.reason, self.priority
@@ -335,11 +335,11 @@ class StatementSession:
             case ExtendLease():
                 return answers.extend(self.manager, self.user, statement.lease_id)
             case DropLease():
-                objects = [self._placed(target) for target in statement.objects]
+                objects = [self.placed(target) for target in statement.objects]
                 return answers.drop(self.manager, self.user, statement.lease_id, objects)
 
     def _show_waiters(self, statement: ShowWaiters) -> Result:
-        target = statement.target and self._placed(statement.target)
+        target = statement.target and self.placed(statement.target)
         above = frozenset(target.parents) if target else frozenset()
         leases, everyone = self.manager.requests()
         waiters = [
@@ -357,13 +357,13 @@ class StatementSession:
             if not freed:
                 raise HiveLockError(f"no lease {statement.what} is held; SHOW LEASE * lists all leases")
             return answers.freed(freed)
-        target = statement.what and self._placed(statement.what)
+        target = statement.what and self.placed(statement.what)
         return answers.freed(
             self._freed_by_force(ls for ls in self.manager.leases() if rules.concern(ls.locks, target))
         )
 
     def _drop_force_lock(self, statement: DropForceLock) -> Result:
-        target = statement.target and self._placed(statement.target)
+        target = statement.target and self.placed(statement.target)
         shown = answers.locks_of(self.manager, statement.query_id)
         freed = self.manager.force_unlock(statement.query_id, target, reason=self.reason, user=self.actor)
         if freed and shown:
@@ -380,7 +380,7 @@ class StatementSession:
     def _freed_by_force(self, leases: Iterable[Lease]) -> list[Lease]:
         return [ls for ls in leases if self.manager.force_release(ls.id, reason=self.reason, user=self.actor)]
 
-    def _placed(self, target: LockObject, to_lock: bool = False) -> LockObject:
+    def placed(self, target: LockObject, to_lock: bool = False) -> LockObject:
         """*target* with partition columns in the table's order, and values under their standard names.
 
         :param to_lock: refuse missing tables, because a lock on them protects no data.
