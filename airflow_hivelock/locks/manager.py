@@ -280,7 +280,7 @@ class LockManager(ManagesGroups, AbstractContextManager["LockManager"]):
         """Change the priority of the owner's request while it waits for its locks, and write an entry to the audit trail.
 
         With a higher priority, the request overtakes others like a new arrival of that priority, from its place in the
-        queue. With a lower one, it becomes a new arrival. A later attempt of the owner gives its own priority.
+        queue. With a lower one, it becomes a new arrival. A later request of the owner has its own priority.
 
         :return: whether this call changed it; False: the owner does not wait for its locks.
         :raises InvalidRequest: as :meth:`force_release`; or no request before it may be overtaken any more.

@@ -233,6 +233,35 @@ def test_a_waiting_task_that_a_person_withdraws_fails_with_the_reason(
     manager.verify(holder)
 
 
+def test_a_waiting_task_keeps_the_priority_that_a_person_gave_it_until_its_worker_works(
+    manager: LockManager, triggerer: Triggerer
+) -> None:
+    """Neither the next triggerer nor the worker gives the DAG's weight back to it."""
+    holder = manager.acquire(owner="somebody", writes=[OBJECT])
+    other = manager.begin(rules.request("other", writes=[OBJECT], priority=3), lambda: None)
+    other.poll()
+
+    def priorities() -> list[tuple[str, int]]:
+        return [(waiter.owner, waiter.priority) for waiter in manager.waiters()]
+
+    async def body() -> Any:
+        first = await triggerer.defer(trigger())
+        await triggerer.until(lambda: len(manager.waiters()) == 2, "it to wait")
+        assert priorities() == [("other", 3), (OWNER, 1)]
+        assert manager.force_priority(OWNER, 5, reason="due at 7", user="ann")
+        assert priorities() == [(OWNER, 5), ("other", 3)]
+        await triggerer.shut_down(first)
+        started = await triggerer.defer(trigger())
+        manager.release(holder)
+        event = await triggerer.event(started)
+        assert priorities() == [(OWNER, 5), ("other", 3)]
+        return event.payload
+
+    assert on_worker(asyncio.run(body())) is None
+    other.withdraw()
+    assert not manager.show()
+
+
 def test_a_task_without_patience_takes_what_is_free(manager: LockManager, triggerer: Triggerer) -> None:
     async def body() -> None:
         event = await triggerer.event(await triggerer.start(task(timeout=timedelta(0)), logical_date=DAY))

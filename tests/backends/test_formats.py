@@ -129,6 +129,8 @@ def test_a_connected_process_is_refused_inside_the_grant_and_may_end_what_it_has
         lambda: manager.acquire(owner="after", writes=["dw.other"]),
         lambda: manager.acquire(owner="after", writes=["dw.other"], timeout_s=1),
         lambda: manager.force_release(stuck.id, reason="stuck", user="ops"),
+        lambda: manager.force_withdraw("waits", reason="stuck", user="ops"),
+        lambda: manager.force_priority("waits", 5, reason="stuck", user="ops"),
         manager.sweep,
         both.open,
     ):

@@ -1,11 +1,13 @@
 // The dialog about one lease: its locks, its work, its waiters, and its force release.
 
+import * as announcements from "./announcements.js";
+import { facts, messageOf, openDialog, reasonForm } from "./dialogs.js";
 import { h } from "./dom.js";
 import { count, duration, moment, now, since, until } from "./format.js";
 import { modeTag, stateTag, workText } from "./lists.js";
 import { kindOf, stateOf, withoutParents } from "./model.js";
 import { ownerCell, ownerText } from "./owners.js";
-import { hostGone, leaseOf, onHost, Refused, release, releaseHive } from "./server.js";
+import { hostGone, leaseOf, onHost, release, releaseHive } from "./server.js";
 
 /**
  * @typedef {import("./model.js").Lease} Lease
@@ -18,34 +20,24 @@ import { hostGone, leaseOf, onHost, Refused, release, releaseHive } from "./serv
  * @property {Lock} lock
  * @property {Model} model
  * @property {boolean} mayRelease
- * @property {(freed: boolean, lease: Lease) => void} onReleased after a force release; freed: the lease was still held
- * @property {(freed: number, lock: Lock) => void} onHiveReleased after a force release of locks of Hive
- * @property {(host: string, ended: number) => void} onHostGone after a host was declared gone
+ * @property {(text: string) => void} announce after a change
  */
 
 const MOST_SHOWN = 100;
 const MOST_WAITERS = 100;
+const HELD = "Check whether the lease is still held before you try again.";
 
 /** @param {Context} context */
 export function openLease(context) {
   const { lease } = context.lock;
-  const dialog = h("dialog", { "aria-labelledby": "lease-title", onclose: () => dialog.remove() });
-  const close = h("button", { type: "button", class: "close", "aria-label": "Close", onclick: () => dialog.close() }, "×");
-  dialog.append(h("header", {}, h("h2", { id: "lease-title" }, lease ? "Lease" : "Hive’s own lock"), close));
-  dialog.append(lease ? leaseBody(context, lease, dialog) : hiveBody(context, dialog));
-  document.body.append(dialog);
-  dialog.showModal();
+  openDialog("lease", lease ? "Lease" : "Hive’s own lock", (dialog) => (lease ? leaseBody(context, lease, dialog) : hiveBody(context, dialog)));
 }
-
-/** @param {[name: string, value: Child][]} rows those without a value are left out */
-const facts = (rows) =>
-  h("dl", {}, rows.filter(([, value]) => value !== undefined && value !== null && value !== false && value !== "").map(([name, value]) => [h("dt", {}, name), h("dd", {}, value)]));
 
 /**
  * @param {Context} context
  * @param {HTMLDialogElement} dialog
  */
-function hiveBody({ connection, lock, model, mayRelease, onHiveReleased }, dialog) {
+function hiveBody({ connection, lock, model, mayRelease, announce }, dialog) {
   const { hiveId, heartbeat } = lock;
   const body = h("div", { class: "body" }, facts([
     ["Object", h("span", { class: "object" }, lock.object)],
@@ -63,9 +55,9 @@ function hiveBody({ connection, lock, model, mayRelease, onHiveReleased }, dialo
     id: "hive", title: "Force release", note, dialog,
     act: async (reason) => {
       const freed = await releaseHive(connection, hiveId, reason);
-      return () => onHiveReleased(freed, lock);
+      return () => announce(announcements.hiveReleased(freed, lock));
     },
-    gone: "The lock has been released meanwhile.",
+    gone: "The lock has been released meanwhile.", check: HELD,
   });
   form.prepend(h("h3", {}, "Force release"));
   body.append(form);
@@ -171,9 +163,6 @@ async function showWorks(connection, lease, element, keeper) {
   }
 }
 
-/** @param {unknown} error */
-const messageOf = (error) => (error instanceof Error ? error.message : String(error));
-
 /**
  * Show the keeper's last report, and its verdict by the answers that the page has just received.
  * @param {HTMLElement} element
@@ -192,7 +181,7 @@ function showVerdict(element, { at, report, why, next }) {
  * @param {string} id
  * @param {HTMLDialogElement} dialog
  */
-function releaseForm({ connection, onReleased }, lease, id, dialog) {
+function releaseForm({ connection, announce }, lease, id, dialog) {
   const note = h("p", { id: "release-note", class: "note" },
     "A force release stops no work. A job that still writes continues without its lock, at the same time as the next holder. First make sure that the work has ended.");
   dialog.addEventListener("works", (event) => {
@@ -202,9 +191,9 @@ function releaseForm({ connection, onReleased }, lease, id, dialog) {
     id: "release", title: "Force release", note, dialog,
     act: async (reason) => {
       const freed = await release(connection, id, reason);
-      return () => onReleased(freed, lease);
+      return () => announce(announcements.released(freed, lease));
     },
-    gone: "The lease has been released meanwhile.",
+    gone: "The lease has been released meanwhile.", check: HELD,
   });
   form.prepend(h("h3", {}, "Force release"));
   return form;
@@ -215,7 +204,7 @@ function releaseForm({ connection, onReleased }, lease, id, dialog) {
  * @param {string} host
  * @param {HTMLDialogElement} dialog
  */
-function hostForm({ connection, onHostGone }, host, dialog) {
+function hostForm({ connection, announce }, host, dialog) {
   const list = h("ul", { class: "plain" }, h("li", { class: "muted" }, "reading the work on that host…"));
   const title = `Declare ${host} gone`;
   const note = h("div", { id: "gone-note", class: "note" },
@@ -224,9 +213,9 @@ function hostForm({ connection, onHostGone }, host, dialog) {
     id: "gone", title, note: [note, list], dialog,
     act: async (reason) => {
       const ended = await hostGone(connection, host, reason);
-      return () => onHostGone(host, ended);
+      return () => announce(announcements.hostGone(host, ended));
     },
-    gone: "No work is recorded on that host any more.",
+    gone: "No work is recorded on that host any more.", check: HELD,
   }));
   details.addEventListener("toggle", async () => {
     try {
@@ -238,43 +227,4 @@ function hostForm({ connection, onHostGone }, host, dialog) {
     }
   }, { once: true });
   return details;
-}
-
-/**
- * A form that asks for a reason.
- * @param {object} options
- * @param {string} options.id
- * @param {string} options.title
- * @param {Child} options.note
- * @param {HTMLDialogElement} options.dialog
- * @param {(reason: string) => Promise<() => void>} options.act resolves to what follows once the dialog is closed
- * @param {string} options.gone the message if the server no longer knows it
- */
-function reasonForm({ id, title, note, dialog, act, gone }) {
-  const reason = h("textarea", { id: `${id}-reason`, rows: 2, maxlength: 1000, required: true, "aria-describedby": `${id}-note` });
-  const problem = h("p", { class: "problem", role: "alert", hidden: true });
-  const button = h("button", { type: "submit", class: "danger" }, title);
-  const form = h("form", { class: "release", "aria-label": title }, note,
-    h("label", { for: `${id}-reason` }, "Reason. The audit trail keeps it, with your name."), reason, problem,
-    h("div", { class: "buttons" }, h("button", { type: "button", onclick: () => dialog.close() }, "Cancel"), button));
-  form.addEventListener("submit", async (event) => {
-    event.preventDefault();
-    if (!reason.value.trim()) {
-      reason.value = "";
-      reason.reportValidity();
-      return;
-    }
-    button.disabled = true;
-    try {
-      const next = await act(reason.value.trim());
-      dialog.close();
-      next();
-    } catch (error) {
-      const status = error instanceof Refused ? error.status : 0;
-      problem.textContent = status === 403 ? "You may not do this." : status === 404 ? gone : `${messageOf(error)}. Check whether the lease is still held before you try again.`;
-      problem.hidden = false;
-      button.disabled = false;
-    }
-  });
-  return form;
 }

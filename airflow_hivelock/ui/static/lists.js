@@ -132,8 +132,11 @@ export function locksRows(model, filter, opened) {
 
 const WAITS = ["lock", "lease", "free", "slot"];
 
-/** @param {(waiter: Waiter) => void} open */
-export function waitingTable(open) {
+/**
+ * @param {(waiter: Waiter) => void} open
+ * @param {(holder: import("./model.js").Arrow) => void} openHolder
+ */
+export function waitingTable(open, openHolder) {
   /** @type {import("./table.js").Column<Waiter>[]} */
   const columns = [
     { name: "position", title: "Position", label: "position", class: "c-number", order: (row) => [WAITS.indexOf(row.for), row.position, row.since], cell: (row) => h("span", { class: "number" }, row.position > 0 ? String(row.position) : "–") },
@@ -144,19 +147,19 @@ export function waitingTable(open) {
     { name: "since", title: "Waited", label: "waited", class: "c-time", order: (row) => row.since, cell: (row) => since(row.since) },
     { name: "expected", title: "Expected", label: "expected", class: "c-expected", order: (row) => row.expected?.[0] ?? Infinity, cell: (row) => (row.expected ? expected(row.expected) : "") },
     { name: "blockers", title: "First blocker", class: "c-blockers", order: (row) => (row.holders.length ? ownerText(row.holders[0].owner) : ""), cell: blockersCell },
-    { name: "open", title: h("span", { class: "unseen" }, "Holder"), class: "c-open", cell: (row) => holderButton(row, open) },
+    { name: "open", title: h("span", { class: "unseen" }, "Holder"), class: "c-open", cell: (row) => holderButton(row, openHolder) },
   ];
   return new Table({ name: "waiting", label: "Waiters", columns, sort: "position", open });
 }
 
 /**
  * @param {Waiter} row
- * @param {(waiter: Waiter) => void} open
+ * @param {(holder: import("./model.js").Arrow) => void} open
  */
 function holderButton(row, open) {
   if (row.holders.length === 0) return "";
   const label = `Holder that ${ownerText(row.owner)} waits for: ${ownerText(row.holders[0].owner)}`;
-  return h("button", { type: "button", class: "small", tabindex: -1, onclick: () => open(row), "aria-label": label }, "Holder");
+  return h("button", { type: "button", class: "small", tabindex: -1, onclick: () => open(row.holders[0]), "aria-label": label }, "Holder");
 }
 
 /** @param {Waiter} row */

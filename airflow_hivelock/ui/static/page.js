@@ -1,14 +1,16 @@
 // The page: the user's choices, when to ask the server, and which view to draw.
 
 import { byId, h } from "./dom.js";
-import { count, tick } from "./format.js";
+import { tick } from "./format.js";
 import { drawGraph } from "./graph.js";
 import { showFreshness, showProblem, summarise } from "./header.js";
 import { openLease } from "./lease.js";
 import { groupsRows, groupsTable } from "./limits.js";
 import { auditRows, auditTable, locksRows, locksTable, tenuresRows, tenuresTable, waitingRows, waitingTable } from "./lists.js";
-import { build, EMPTY, lockFilter, lockOf, rowFilter, withoutParents } from "./model.js";
-import { ownerText, setAirflow } from "./owners.js";
+import { build, EMPTY, lockFilter, lockOf, rowFilter } from "./model.js";
+import { setAirflow } from "./owners.js";
+import { openRequest } from "./request.js";
+import { openReservation } from "./reservation.js";
 import { connections, lookAtAudit, lookAtGroups, lookAtHistory, lookAtLocks } from "./server.js";
 import { followTheme } from "./theme.js";
 import { drawTimeline, hiveSpans, waiterSpans } from "./timeline.js";
@@ -67,7 +69,7 @@ const inputs = {
 const panel = byId("panel", HTMLElement);
 const announcer = byId("announcer", HTMLElement);
 const tables = {
-  locks: locksTable(openLock), waiting: waitingTable(({ holders }) => holders[0] && openHolder(holders[0])),
+  locks: locksTable(openLock), waiting: waitingTable(openWaiter, openHolder),
   groups: groupsTable(), audit: auditTable(), timeline: tenuresTable(),
 };
 const timeline = { element: h("div", { id: "drawn", class: "drawn" }), asTable: h("input", { type: "checkbox", id: "as-table" }), tools: h("div", { class: "tools" }) };
@@ -94,7 +96,7 @@ function outerQuery() {
 /** @param {Lock} lock */
 function openLock(lock) {
   const { connection, model, mayRelease } = state;
-  if (connection !== null) openLease({ connection, lock, model, mayRelease, onReleased, onHiveReleased, onHostGone });
+  if (connection !== null) openLease({ connection, lock, model, mayRelease, announce });
 }
 
 /** @param {{o?: number, owner: Answer.Owner, object?: string}} holder */
@@ -103,32 +105,10 @@ function openHolder(holder) {
   if (lock !== undefined) openLock(lock);
 }
 
-/**
- * @param {boolean} freed
- * @param {import("./model.js").Lease} lease
- */
-function onReleased(freed, lease) {
-  const locks = withoutParents(lease.locks).map(([name]) => name);
-  const what = `${locks[0]}${locks.length > 1 ? ` and ${locks.length - 1} more` : ""}`;
-  const which = `the lease of ${ownerText(lease.owner)} on ${what}`;
-  announce(freed ? `Freed ${which}. “Force releases” shows it with your name and reason.` : `Freed nothing: ${which} had already ended.`);
-}
-
-/**
- * @param {number} freed
- * @param {Lock} lock
- */
-function onHiveReleased(freed, lock) {
-  const which = `of ${ownerText(lock.owner)} in Hive`;
-  announce(freed ? `Freed ${count(freed, "lock")} ${which}.` : `Freed nothing: the locks ${which} had already ended.`);
-}
-
-/**
- * @param {string} host
- * @param {number} ended
- */
-function onHostGone(host, ended) {
-  announce(`${host} is declared gone, and ${count(ended, "work")} with it. The keeper frees finished leases within a minute. “Force releases” shows it with your name and reason.`);
+/** @param {import("./model.js").Waiter} waiter */
+function openWaiter(waiter) {
+  const { connection, model, mayRelease } = state;
+  if (connection !== null) openRequest({ connection, waiter, model, mayRelease, openHolder, announce });
 }
 
 /** @param {string} text of a change that the next answer contains */
@@ -154,7 +134,7 @@ const draw = {
   graph() {
     const focused = document.activeElement?.closest(".box");
     const owner = focused ? boxOwner(focused) : null;
-    const open = { waiter: tables.waiting.open ?? (() => {}), holder: openHolder };
+    const open = { waiter: openWaiter, holder: openHolder };
     drawGraph(panel, state.model, rowFilter(filters()), open, whyEmpty("No request waits."));
     /** @type {NodeListOf<SVGElement>} */
     const boxes = panel.querySelectorAll(".box[aria-label]");
@@ -206,6 +186,7 @@ function mount(element) {
 function redraw() {
   const { object, owner, state: kind, parents } = filters();
   byId("filter-clear", HTMLElement).hidden = !(object || owner || kind || parents);
+  byId("reserve", HTMLElement).hidden = !state.mayRelease;
   draw[state.view]();
   summarise(state.receivedAt === null ? null : state.model);
 }
@@ -333,6 +314,9 @@ function listen() {
     redraw();
     inputs.object.focus();
   }));
+  byId("reserve", HTMLButtonElement).addEventListener("click", () => {
+    if (state.connection !== null) openReservation({ connection: state.connection, object: inputs.object.value.trim(), announce });
+  });
   const pause = byId("pause", HTMLButtonElement);
   pause.addEventListener("click", () => {
     state.paused = !state.paused;

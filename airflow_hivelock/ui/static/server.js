@@ -118,6 +118,44 @@ export async function releaseHive(connection, id, reason) {
 }
 
 /**
+ * Withdraw a request, and return whether it still waited.
+ * @param {string} connection
+ * @param {string} owner
+ * @param {string} reason
+ */
+export async function withdraw(connection, owner, reason) {
+  /** @type {Answer.Withdrawn} */
+  const answer = await change(connection, "requests/withdraw", { owner, reason });
+  return answer.withdrawn;
+}
+
+/**
+ * Change the priority of a request, and return whether it still waited for its locks.
+ * @param {string} connection
+ * @param {string} owner
+ * @param {number} priority
+ * @param {string} reason
+ */
+export async function changePriority(connection, owner, priority, reason) {
+  /** @type {Answer.PriorityChanged} */
+  const answer = await change(connection, "requests/priority", { owner, priority, reason });
+  return answer.changed;
+}
+
+/**
+ * Reserve an object, and return the id of the lease.
+ * @param {string} connection
+ * @param {string} object
+ * @param {string} until in ISO 8601
+ * @param {string} reason
+ */
+export async function reserve(connection, object, until, reason) {
+  /** @type {Answer.Reserved} */
+  const answer = await change(connection, "reservations", { object, until, reason });
+  return answer.lease;
+}
+
+/**
  * @param {string} connection
  * @param {string} host
  */
