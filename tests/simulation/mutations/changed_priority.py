@@ -212,6 +212,29 @@ def one_away_forgets_its_priority(patch: Patch) -> None:
     edit(patch, starting, "start", "priority=existing.priority,", "")
 
 
+def one_queues_again_after_its_session(stage: Stage) -> None:
+    ours, mine, other, person = (stage.process(name) for name in ("ours", "mine", "other", "person"))
+    held = ours.gets("a", [], ["w.a"])
+    raised, behind = mine.asks("b", [], ["w.a"]), other.asks("c", [], ["w.a"])
+    raised.poll()
+    behind.poll()
+    assert person.prioritizes("b", 5)
+    raised.poll()
+    mine.session.expire()
+    ours.releases(held)
+    lease = behind.lease()
+    assert isinstance(raised.poll(), Blocked)
+    assert stage.state("b").priority == 5
+    other.releases(lease)
+    raised.lease()
+
+
+@mutation(one_queues_again_after_its_session)
+def one_that_queues_again_forgets_its_priority(patch: Patch) -> None:
+    """Its process gives the weight of the DAG again, because others have removed it as dead."""
+    edit(patch, ZooKeeperAcquisition, "_begins", "if mine.priority != self._request.priority:", "if False:")
+
+
 @mutation(seed=0, theme=CHANGED)
 def changed_by_chance_keeps_its_turn(patch: Patch) -> None:
     """As :func:`lowered_keeps_its_turn`."""
