@@ -142,7 +142,6 @@ ChangesTwice == With(Changes, [change |-> [a |-> 2, b |-> 0, c |-> 0], faults |-
 ChangesAndCrash == With(Changes, [faults |-> Faults([changes |-> 1, crashes |-> 1])])
 ChangedPlaceholder == With(Two(WriteT, WriteT), [hive |-> [h |-> <<LockT>>], patience |-> TRUE, change |-> [a |-> 1, b |-> 1],
                                                  faults |-> Faults([changes |-> 1])])
-ChangedInvited == With(InvitedUrgentBoth, [change |-> [a |-> 2, b |-> 0], faults |-> Faults([changes |-> 1])])
 SessionEnds == With(Tables, [faults |-> Faults([expiries |-> 1])])
 DeadWaiter == With(Three(WriteT, WriteT, WriteT), [holding |-> {1}, faults |-> Faults([crashes |-> 1])])
 BothProcesses == With(Case([a |-> <<WriteT>>, b |-> <<WriteT>>, c |-> <<ReadT>>], <<"a", "a", "b", "c">>),
@@ -164,6 +163,7 @@ InvitedRounds == With(Invited2, [rounds |-> 2])
 InvitedThree == LateOf(Tables, {"a", "b"})
 InvitedUrgent == With(LateOf(Two(WriteT, WriteT), {"a"}), [priority |-> [a |-> 0, b |-> 1]])
 InvitedUrgentBoth == With(Invited2, [priority |-> [a |-> 0, b |-> 1]])
+ChangedInvited == With(InvitedUrgentBoth, [change |-> [a |-> 2, b |-> 0], faults |-> Faults([changes |-> 1])])
 InvitedUrgentLate == With(LateOf(Tables, {"a", "b"}), [priority |-> [a |-> 0, b |-> 1, c |-> 0]])
 InvitedAndTable == LateOf(Three(WriteP, WriteP, WriteT), {"a"})
 InvitedHive == With(LateOf(Alone(WriteT), {"a"}), [hive |-> [h |-> <<WriteT>>]])

@@ -278,7 +278,15 @@ class _Parser(Tokens):
         return self._id(_LEASE_ID, "a lease's id", "SHOW LEASE * lists it")
 
     def _owner(self) -> str:
-        return self._id(_OWNER, "the owner of a request", "SHOW WAITERS lists it")
+        """In quotes, or up to the next space: a part of its name may be any word."""
+        if self.is_type(TokenType.STRING):
+            return self._string("the owner of a request")
+        first = self.at
+        while not self.done() and _OWNER.fullmatch(self.written(first, self.at + 1)):
+            self.at += 1
+        if self.at == first:
+            self._refuse("the owner of a request, as SHOW WAITERS lists it,")
+        return self.written(first, self.at)
 
     def _query_id(self) -> str:
         """An id like ``hive_20261121215541_1d7b6662-c83a-…``. It can contain a user's name, so any characters."""

@@ -88,7 +88,7 @@ def test_the_priority_of_a_request_that_waits_is_changed_by_force(
 ) -> None:
     limit = LeaseLimit("nightly", 1)
     lease = manager.acquire(owner="job", writes=["dw.t"], limit=limit)
-    requests = [rules.request(owner, writes=["dw.t"]) for owner in ("first", "prod/dag/run/task/-1")]
+    requests = [rules.request(owner, writes=["dw.t"]) for owner in ("first", "prod/priority/on/task/-1")]
     requests += [rules.request("parked", writes=["dw.u"], limit=limit)]
     requests += [rules.request("late", writes=["dw.u"], deferred=DeferredGrant(20))]
     waiting = [manager.begin(request, lambda: None) for request in requests]
@@ -97,17 +97,18 @@ def test_the_priority_of_a_request_that_waits_is_changed_by_force(
     with pytest.raises(InvalidRequest, match=r"ALTER FORCE REQUEST: .*reason"):
         run(session, "alter force request first priority 5")
     forceful = StatementSession(manager, user="ann", reason="due at 7")
-    raised = run(forceful, "alter force request prod/dag/run/task/-1 priority 5").records()
-    assert raised == [{"owner": "prod/dag/run/task/-1", "priority": 5, "position": 1}]
+    raised = run(forceful, "alter force request prod/priority/on/task/-1 priority 5").records()
+    assert raised == [{"owner": "prod/priority/on/task/-1", "priority": 5, "position": 1}]
     assert run(forceful, "alter force request 'first' priority -3").records()[0]["priority"] == -3
     rows = run(session, "show waiters t").records()
-    assert [(row["user"], row["priority"]) for row in rows] == [("prod/dag/run/task/-1", 5), ("first", -3)]
+    assert [(row["user"], row["priority"]) for row in rows] == [("prod/priority/on/task/-1", 5), ("first", -3)]
     refusals = {
         "first priority -3": "first has priority -3 already",
         "job priority 5": "job waits for nothing here; SHOW WAITERS",
         "parked priority 5": "parked keeps its priority, because its position among those that wait for a lease",
         "late priority 5": "late keeps its priority, because it waits for a worker slot",
         "first": "PRIORITY is expected at its end",
+        "": "the owner of a request, as SHOW WAITERS lists it, is expected at its end",
         "first priority high": "a whole number is expected",
         "first priority 10000000000": "Give a whole number up to",
     }
