@@ -196,11 +196,11 @@ WithdrawnStaysOut == [][\A x \in Owners : records'[x].round >= records[x].round]
 (* A person changes a priority. By the queues that were read, the request  *)
 (* passes no other that is as urgent, and a raised one loses no place.     *)
 ChangesAreFair ==
-  [][\A x, y \in Owners : LET place == keeper'.claim IN
+  [][\A x, y \in Owners : LET new == keeper'.claim IN
        /\ keeper = Idle /\ keeper'.who = x /\ keeper'.changes
        /\ x # y /\ tickets[y].made > 0 /\ ~HasNodes(records[y]) /\ Conflict(Wanted(x), Wanted(y))
-       => LET before == place > 0 /\ (place < tickets[y].place
-                                      \/ (place = tickets[y].place /\ Priority(y) < Scenario.change[x]))
+       => LET before == new > 0 /\ (new < tickets[y].place
+                                      \/ (new = tickets[y].place /\ Priority(y) < Scenario.change[x]))
           IN  /\ before /\ (Before(y, x) \/ ~Raises(x)) => Priority(y) < Scenario.change[x]
               /\ Before(x, y) /\ Raises(x) => before]_keeper
 

@@ -138,7 +138,8 @@ Changes == With(Three(WriteT, WriteT, WriteT), [priority |-> [a |-> 0, b |-> 0, 
 ChangedOvertaken == With(Three(WriteTU, WriteU, WriteT), [priority |-> [a |-> 0, b |-> 0, c |-> 1], holding |-> {2},
                                                           change |-> [a |-> 2, b |-> 0, c |-> 1],
                                                           faults |-> Faults([changes |-> 1])])
-ChangesTwice == With(Changes, [change |-> [a |-> 2, b |-> 0, c |-> 0], faults |-> Faults([changes |-> 2, losses |-> 1])])
+ChangedToFirst == With(Changes, [change |-> [a |-> 2, b |-> 0, c |-> 0]])
+ChangesTwice == With(ChangedToFirst, [faults |-> Faults([changes |-> 2, losses |-> 1])])
 ChangesAndCrash == With(Changes, [faults |-> Faults([changes |-> 1, crashes |-> 1])])
 ChangedPlaceholder == With(Two(WriteT, WriteT), [hive |-> [h |-> <<LockT>>], patience |-> TRUE, change |-> [a |-> 1, b |-> 1],
                                                  faults |-> Faults([changes |-> 1])])

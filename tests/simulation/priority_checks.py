@@ -27,8 +27,8 @@ class PriorityChecks:
         priority, seen, seen_ms = self._asked.get(after.owner, (None, 0, 0))
         if after.priority != priority:
             raise Violation(f"{after.owner} has new tickets with priority {after.priority}, and no person asked for it")
-        written = {"zxid": after.zxid, "written_ms": after.written_ms, "token": after.token, "share": after.share}
-        if after != before._replace(priority=after.priority, places={}, **written):
+        kept = before._replace(priority=after.priority, places={}, share=after.share, token=after.token)
+        if after != kept._replace(zxid=after.zxid, written_ms=after.written_ms):
             raise Violation(f"{after.owner} has another priority, and more has changed: {before} {after}")
         raised = after.priority > before.priority
         for other_key, other in self._checks.states.items():

@@ -188,7 +188,7 @@ CASES = (
     Case("ChangedOvertaken", "ChangedTicketsAreNew", "NoTwoConflictingLeases"),
     Case("Changes", "RaisedKeepsItsTurn", "ChangesAreFair"),
     Case("Changes", "LoweredIsANewArrival", "ChangesAreFair"),
-    Case("Changes", "OwnRecordIsWatched", "NoDeadlock"),
+    Case("ChangedToFirst", "OwnRecordIsWatched", "NoDeadlock"),
     Case("NextProcess", "TakenOverGrantsAreVerified", "NoTwoConflictingLeases"),
     Case("DeadWaiter", "DeadRequestsAreBroken", "DeadWaitersBlockNoOther"),
     *_hold(
@@ -217,6 +217,7 @@ CASES = (
         "GroupLimits",
         "GroupLimitsInvited",
         "WithdrawnPlaceholder",
+        "ChangedToFirst",
         "ChangesTwice",
         "ChangesAndCrash",
         "ChangedPlaceholder",

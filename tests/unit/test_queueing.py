@@ -127,7 +127,7 @@ def test_a_new_arrival_passes_lower_priorities_from_the_end_within_the_bound(
     joined = queueing.join(own, places, NOW - HOUR)
     assert joined.position == own.position._replace(turn=claimed or 50)
     ages = {place.position.turn: place.since for place in places}
-    assert joined.since == ages.get(claimed, NOW), "a claimed turn is as old as it was"
+    assert joined.since == ages.get(claimed or 50, NOW), "a claimed turn is as old as it was"
 
 
 def test_no_request_is_passed_where_the_bound_is_zero() -> None:
