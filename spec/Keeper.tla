@@ -36,7 +36,7 @@ keeper_frees(x) ==
 (* overtakes from its own turn. Lowered, it is a new arrival.              *)
 Raises(x) == Scenario.change[x] > Scenario.priority[x]
 NewPlace(x) ==
-  LET rivals == Rivals(x, Wanted(x), QueuesFor(Wanted(x)))
+  LET rivals == WithoutNodes(Rivals(x, Wanted(x), QueuesFor(Wanted(x))))
       keeps == (Raises(x) /\ Rule("RaisedKeepsItsTurn")) \/ ~Rule("LoweredIsANewArrival")
       passed == Passed(Scenario.change[x], IF keeps THEN {y \in rivals : Before(y, x)} ELSE rivals)
   IN  FirstPlace(passed, IF keeps THEN tickets[x].place ELSE 0)

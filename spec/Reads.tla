@@ -11,7 +11,7 @@
 EXTENDS Store
 
 VARIABLES pr,     \* what each of our processes remembers
-          keeper  \* the keeper, or a person: the owner, the paths of its lock nodes, and its new place if it gets one
+          keeper  \* the keeper, or a person: the owner, the paths of its lock nodes, its new place
 
 NoWay == [kind |-> "none", who |-> 0, made |-> 0, on |-> ""]
 Blank == [step |-> "start", round |-> 0,
@@ -67,11 +67,10 @@ Only(p, s) == Go(p, s) /\ UNCHANGED <<store, history, left>>
 (* A request takes the place of the requests that it overtakes. It         *)
 (* overtakes those of lower priority that wait, up to the first that waits *)
 (* with the same or a higher priority.                                     *)
-Passed(priority, rivals) ==
-  LET waiting == {y \in rivals : ~HasNodes(records[y])}
-  IN  {y \in waiting : \A z \in waiting : (z = y \/ Before(y, z)) => Priority(z) < priority}
+WithoutNodes(rivals) == {y \in rivals : ~HasNodes(records[y])}
+Passed(priority, waiting) == {y \in waiting : \A z \in waiting : (z = y \/ Before(y, z)) => Priority(z) < priority}
 FirstPlace(passed, otherwise) == IF passed = {} THEN otherwise ELSE Min({tickets[y].place : y \in passed})
-Claim(x, rivals) == FirstPlace(Passed(Priority(x), rivals), 0)
+Claim(x, rivals) == FirstPlace(Passed(Priority(x), WithoutNodes(rivals)), 0)
 
 (* A request that comes back after AWAY takes its old place, if each       *)
 (* request that it would pass is not more urgent and waits for little      *)

@@ -15,7 +15,7 @@ from airflow_hivelock.locks.errors import HiveLockError, InvalidRequest, LockLos
 from airflow_hivelock.locks.hive import settings
 from airflow_hivelock.locks.hive.transactional import ListsTransactional
 from airflow_hivelock.locks.hive_leases import HiveLeases, user_of
-from airflow_hivelock.locks.model import LockMode, WaitsFor
+from airflow_hivelock.locks.model import LockMode
 from airflow_hivelock.locks.statements import render
 from airflow_hivelock.locks.statements.statement import Result
 from airflow_hivelock.locks.validate import MOST_MS
@@ -108,47 +108,6 @@ def expected_waits(manager: LockManager, leases: Sequence[Lease], waiters: Seque
     except HiveLockError as error:  # in ZooKeeper, a reader may not ask for the time, because that is a write
         log.warning("No expected waits: %s", error)
         return {}
-
-
-def withdraw(manager: LockManager, owner: str, *, reason: str, user: str) -> Result:
-    """DROP FORCE REQUEST.
-
-    :raises HiveLockError: the owner has no request that can be withdrawn.
-    """
-    if manager.force_withdraw(owner, reason=reason, user=user):
-        return Result(("owner",), ((owner,),))
-    _waiter(manager, owner)
-    raise HiveLockError(
-        f"{owner} waits for a worker slot, and its task may be starting. Mark the task failed in Airflow"
-    )
-
-
-def change_priority(manager: LockManager, owner: str, priority: int, *, reason: str, user: str) -> Result:
-    """ALTER FORCE REQUEST.
-
-    :raises HiveLockError: the owner does not wait for its locks.
-    """
-    changed = manager.force_priority(owner, priority, reason=reason, user=user)
-    waiter = _waiter(manager, owner)
-    if changed:
-        return Result(("owner", "priority", "position"), ((owner, waiter.priority, waiter.position),))
-    raise HiveLockError(f"{owner} keeps its priority, because {KEEPS[waiter.waits_for]}")
-
-
-KEEPS = {
-    WaitsFor.LOCK: "it is at its turn now. Try again",
-    WaitsFor.LEASE: "its position among those that wait for a lease of the group is fixed. Change it when it waits for locks",
-    WaitsFor.SLOT: "it waits for a worker slot",
-}
-"""Why the priority of a request stays, by what it waits for."""
-
-
-def _waiter(manager: LockManager, owner: str) -> Waiter:
-    """The request of *owner*, which waits."""
-    for waiter in manager.waiters():
-        if waiter.owner == owner:
-            return waiter
-    raise HiveLockError(f"{owner} is not in the queue; SHOW WAITERS lists the owners that are")
 
 
 def history(manager: LockManager, target: LockObject | None, asked: ShowHistory) -> Result:

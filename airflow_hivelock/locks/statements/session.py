@@ -16,7 +16,7 @@ from airflow_hivelock.locks.plan.data import as_kept
 from airflow_hivelock.locks.plan.existence import alike
 from airflow_hivelock.locks.plan.tables import KnownTables
 from airflow_hivelock.locks.reservations import parse_end
-from airflow_hivelock.locks.statements import answers, groups, render
+from airflow_hivelock.locks.statements import answers, groups, render, requests
 from airflow_hivelock.locks.statements.parse import parse
 from airflow_hivelock.locks.statements.statement import (
     AbortTransactions,
@@ -177,9 +177,9 @@ class StatementSession:
                     ("transaction_id", "user", "hostname"), tuple((e.id, e.user, e.hostname) for e in ended), ""
                 )
             case DropForceRequest():
-                return answers.withdraw(self.manager, statement.owner, reason=self.reason, user=self.actor)
+                return requests.withdraw(self.manager, statement.owner, reason=self.reason, user=self.actor)
             case AlterForceRequest():
-                return answers.change_priority(
+                return requests.change_priority(
                     self.manager, statement.owner, statement.priority, reason=self.reason, user=self.actor
                 )
             case DropForceLock():

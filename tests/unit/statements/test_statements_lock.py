@@ -104,7 +104,7 @@ def test_the_priority_of_a_request_that_waits_is_changed_by_force(
     assert [(row["user"], row["priority"]) for row in rows] == [("prod/priority/on/task/-1", 5), ("first", -3)]
     refusals = {
         "first priority -3": "first has priority -3 already",
-        "job priority 5": "job waits for nothing here; SHOW WAITERS",
+        "job priority 5": "job is not in the queue; SHOW WAITERS",
         "parked priority 5": "parked keeps its priority, because its position among those that wait for a lease",
         "late priority 5": "late keeps its priority, because it waits for a worker slot",
         "first": "PRIORITY is expected at its end",
