@@ -8,8 +8,8 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from airflow_hivelock.locks import expected, past, plan, reservations, rules
-from airflow_hivelock.locks.backend import Blocked, Explains, FreesForeign
+from airflow_hivelock.locks import expected, past, plan, rules
+from airflow_hivelock.locks.backend import Explains, FreesForeign
 from airflow_hivelock.locks.durations import span
 from airflow_hivelock.locks.errors import HiveLockError, InvalidRequest, LockLost, Unsupported
 from airflow_hivelock.locks.hive import settings
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from airflow_hivelock.locks.hive.transactional import TransactionalLock
     from airflow_hivelock.locks.manager import LockManager
     from airflow_hivelock.locks.model import Holder, Lease, Lock, LockObject, Waiter, Work
-    from airflow_hivelock.locks.pending import Silent
     from airflow_hivelock.locks.plan import Follows
     from airflow_hivelock.locks.plan.text import Plan
     from airflow_hivelock.locks.statements.statement import ExplainLocks, ShowAudit, ShowHistory
@@ -264,21 +263,6 @@ def grab(manager: LockManager, user: str, locks: Collection[Lock], lease_s: floa
     pairs = [(str(lock.object), types[lock.mode]) for lock in locks]
     leases = HiveLeases(manager, user)
     return _row(manager, leases.grab_lease(pairs, lease_s, timeout_s))
-
-
-def reserve(manager: LockManager, target: LockObject, until: datetime, user: str, reason: str, priority: int) -> Result:
-    """The result of RESERVE. The reservation waits for running work, and logs the blockers."""
-    named: set[str] = set()
-
-    def tell(outcome: Blocked | Silent, _: float) -> None:
-        by = "; ".join(map(str, outcome.by[: rules.MOST_SHOWN])) if isinstance(outcome, Blocked) else str(outcome)
-        if by not in named:
-            named.add(by)
-            log.warning("RESERVE waits: %s", by)
-
-    lease = reservations.reserve(manager, target, until, reason=reason, user=user, priority=priority, tell=tell)
-    row = (lease.id, str(target), reservations.end_of(lease.owner), lease.owner)
-    return Result(("lease_id", "object", "until_utc", "owner"), (row,))
 
 
 def extend(manager: LockManager, user: str, lease_id: str) -> Result:

@@ -1,16 +1,39 @@
-"""The answers of the statements that change a request in the queue."""
+"""The answers of the statements that make or change a request in the queue."""
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING
 
+from airflow_hivelock.locks import reservations, rules
+from airflow_hivelock.locks.backend import Blocked
 from airflow_hivelock.locks.errors import HiveLockError
 from airflow_hivelock.locks.model import WaitsFor
 from airflow_hivelock.locks.statements.statement import Result
 
 if TYPE_CHECKING:
+    from datetime import datetime
+
     from airflow_hivelock.locks.manager import LockManager
-    from airflow_hivelock.locks.model import Waiter
+    from airflow_hivelock.locks.model import LockObject, Waiter
+    from airflow_hivelock.locks.pending import Silent
+
+log = logging.getLogger(__name__)
+
+
+def reserve(manager: LockManager, target: LockObject, until: datetime, user: str, reason: str, priority: int) -> Result:
+    """The result of RESERVE. The reservation waits for running work, and logs the blockers."""
+    named: set[str] = set()
+
+    def tell(outcome: Blocked | Silent, _: float) -> None:
+        by = "; ".join(map(str, outcome.by[: rules.MOST_SHOWN])) if isinstance(outcome, Blocked) else str(outcome)
+        if by not in named:
+            named.add(by)
+            log.warning("RESERVE waits: %s", by)
+
+    lease = reservations.reserve(manager, target, until, reason=reason, user=user, priority=priority, tell=tell)
+    row = (lease.id, str(target), reservations.end_of(lease.owner), lease.owner)
+    return Result(("lease_id", "object", "until_utc", "owner"), (row,))
 
 
 def withdraw(manager: LockManager, owner: str, *, reason: str, user: str) -> Result:

@@ -329,7 +329,7 @@ class StatementSession:
             case Reserve():
                 target = self.placed(statement.target, to_lock=True)
                 until = parse_end(statement.until, self.manager.now())
-                return answers.reserve(
+                return requests.reserve(
                     self.manager, target, until, self.user, statement.reason or self.reason, self.priority
                 )
             case ExtendLease():
