@@ -74,8 +74,8 @@ def test_an_operator_changes_a_priority_by_keyboard_alone(stage: Stage) -> None:
         keys.press("ControlOrMeta+a")
         keys.type("7")
         keys.press("Enter")
+        expect(dialog.locator("#priority-reason")).to_be_focused()
         assert priorities(stage) == [(FIRST, 1), (LAST, 1)], "not without a reason"
-        keys.press("Tab")
         keys.type("due at 7")
         keys.press("Tab")
         keys.press("Tab")
