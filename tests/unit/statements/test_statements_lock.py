@@ -94,7 +94,7 @@ def test_the_priority_of_a_request_that_waits_is_changed_by_force(
     waiting = [manager.begin(request, lambda: None) for request in requests]
     for one in waiting:
         one.poll()
-    with pytest.raises(InvalidRequest, match="ALTER FORCE REQUEST .*reason"):
+    with pytest.raises(InvalidRequest, match=r"ALTER FORCE REQUEST .*reason"):
         run(session, "alter force request first priority 5")
     forceful = StatementSession(manager, user="ann", reason="due at 7")
     raised = run(forceful, "alter force request prod/priority/on/task/-1 priority 5").records()
