@@ -133,14 +133,14 @@ Withdrawals == With(Case([a |-> <<WriteT>>, b |-> <<WriteT, ReadT>>], <<"a", "b"
                     [holding |-> {1}, faults |-> Faults([withdrawals |-> 1, losses |-> 1])])
 WithdrawnPlaceholder == With(Two(WriteT, WriteT),
                              [hive |-> [h |-> <<LockT>>], patience |-> TRUE, faults |-> Faults([withdrawals |-> 1])])
-Changes == With(Three(WriteT, WriteT, WriteT), [priority |-> [a |-> 0, b |-> 0, c |-> 1], holding |-> {2},
+ChangedPriority == With(Three(WriteT, WriteT, WriteT), [priority |-> [a |-> 0, b |-> 0, c |-> 1], holding |-> {2},
                                                 change |-> [a |-> 1, b |-> 0, c |-> 0], faults |-> Faults([changes |-> 1])])
 ChangedOvertaken == With(Three(WriteTU, WriteU, WriteT), [priority |-> [a |-> 0, b |-> 0, c |-> 1], holding |-> {2},
                                                           change |-> [a |-> 2, b |-> 0, c |-> 1],
                                                           faults |-> Faults([changes |-> 1])])
-ChangedToFirst == With(Changes, [change |-> [a |-> 2, b |-> 0, c |-> 0]])
+ChangedToFirst == With(ChangedPriority, [change |-> [a |-> 2, b |-> 0, c |-> 0]])
 ChangesTwice == With(ChangedToFirst, [faults |-> Faults([changes |-> 2, losses |-> 1])])
-ChangesAndCrash == With(Changes, [faults |-> Faults([changes |-> 1, crashes |-> 1])])
+ChangesAndCrash == With(ChangedPriority, [faults |-> Faults([changes |-> 1, crashes |-> 1])])
 ChangedPlaceholder == With(Two(WriteT, WriteT), [hive |-> [h |-> <<LockT>>], patience |-> TRUE, change |-> [a |-> 1, b |-> 1],
                                                  faults |-> Faults([changes |-> 1])])
 SessionEnds == With(Tables, [faults |-> Faults([expiries |-> 1])])

@@ -38,7 +38,7 @@ SCENARIOS = (
     ),
     *(
         "DeadWaiter",
-        "Changes",
+        "ChangedPriority",
         "SessionEnds",
         "InvitedTwoDie",
         "InvitedRounds",

@@ -132,7 +132,7 @@ CASES = (
     _lease_rule("ByHand", "ChangeIsComparedAndSet", "NoLateUpdate"),
     *_hold("Database", "HiveBelow", "UnlockTakenOver", ends=True),
     *_hold("NoWait", "ClaimsOnTable", "HiveBeside", "Patience", "Unlock", "UnlockHolder", "UnlockGivenBack"),
-    *_hold("DeadWaiter", "LostReplies", "Withdrawals", "Changes", "ChangedOvertaken"),
+    *_hold("DeadWaiter", "LostReplies", "Withdrawals", "ChangedPriority", "ChangedOvertaken"),
     *_hold("Invited1", ends=True),
     *_hold(
         "Invited2", "InvitedUrgentBoth", "InvitedDies", "InvitedTaken", "InvitedNoWait", "InvitedHive", "GroupInvited"
@@ -186,8 +186,8 @@ CASES = (
     Case("UnlockTakenOver", "TakeOverIsRemembered", "ReturnedLeaseIsNotTakenBack"),
     Case("Withdrawals", "EndedCallsStop", "WithdrawnStaysOut"),
     Case("ChangedOvertaken", "ChangedTicketsAreNew", "NoTwoConflictingLeases"),
-    Case("Changes", "RaisedKeepsItsTurn", "ChangesAreFair"),
-    Case("Changes", "LoweredIsANewArrival", "ChangesAreFair"),
+    Case("ChangedPriority", "RaisedKeepsItsTurn", "ChangesAreFair"),
+    Case("ChangedPriority", "LoweredIsANewArrival", "ChangesAreFair"),
     Case("ChangedToFirst", "OwnRecordIsWatched", "NoDeadlock"),
     Case("NextProcess", "TakenOverGrantsAreVerified", "NoTwoConflictingLeases"),
     Case("DeadWaiter", "DeadRequestsAreBroken", "DeadWaitersBlockNoOther"),
