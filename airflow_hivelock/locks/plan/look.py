@@ -86,7 +86,7 @@ def refresh(cursor: Cursor, planner: Planner) -> None:
 def comment(cursor: Cursor, planner: Planner) -> None:
     cursor.expect("COMMENT", "ON")
     if cursor.take_any(*DATABASES):
-        planner.look(planner.database(cursor))
+        planner.write(planner.database(cursor))
     else:
         cursor.expect("TABLE")
         planner.write(planner.table(cursor))

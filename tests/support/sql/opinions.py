@@ -191,16 +191,22 @@ class Opinions:
 
     def _statement(self, spark: Any, text: str, planner: Planner, where: str) -> None:
         self.count["statements"] += 1
+        before = planner.session.remember()
         by_text = self._by_text(text, planner)
+        if not self._compare(spark, text, by_text, where):  # it has made no view and no variable
+            planner.session.undo(before, planner.session.remember())
+
+    def _compare(self, spark: Any, text: str, by_text: Plan | str, where: str) -> bool:
+        """Plan and run the statement in Spark. Return whether it has run."""
         try:
             plan = self._plans.of_sql(spark._jsparkSession, text, runs=True).plan
         except InvalidRequest as error:
             self.count["refused here"] += 1
             self.refused[str(error)[:70]] += 1
-            return
+            return False
         except Exception:  # noqa: BLE001 - Spark refuses many of them, as its suite expects
             self.count["refused by Spark"] += 1
-            return
+            return False
         self.count["planned"] += 1
         before = files(self._home)
         try:
@@ -214,7 +220,7 @@ class Opinions:
                 touched = set(read(execution.executedPlan()))
         except Exception:  # noqa: BLE001
             self.count["failed when run"] += 1
-            return
+            return False
         self.count["run"] += 1
         written = changed(self._home, before)
         self.count["partitions read"] += sum("/" in each for each in touched)
@@ -229,6 +235,7 @@ class Opinions:
             self.count["differences that are not judged"] += not why
             locks = "" if isinstance(by_text, str) else f"\n         text {shown(by_text)}\n         plan {shown(plan)}"
             self.differences[f"{differs}: {why or 'NOT JUDGED'}"].append(f"{where}{locks}")
+        return True
 
     def _by_text(self, text: str, planner: Planner) -> Plan | str:
         for kept in (planner.scans, planner.writes, planner.looks):
