@@ -178,12 +178,12 @@ def test_an_action_locks_a_partition_that_is_added(
 
 def test_the_time_is_that_of_the_reading(spark: SparkSession, rival: Callable[..., None], waits: Any) -> None:
     """Else a statement that waits over midnight reads a day that it has not locked."""
-    soon = int(time.time()) + 5
-    rival(
-        f"create table dw.seconds (k int) partitioned by (at bigint) {STORED}",
-        f"alter table dw.seconds add partition (at = {soon})",
+    rival(f"create table dw.seconds (k int) partitioned by (at int) {STORED}")
+    soon = int(time.time()) + 10
+    rival(f"alter table dw.seconds add partition (at = {soon})")
+    frame = spark.sql(
+        "select k from dw.gate union all select k from dw.seconds where at <= cast(unix_timestamp() as int)"
     )
-    frame = spark.sql("select k from dw.gate union all select k from dw.seconds where at <= unix_timestamp()")
 
     def until_then() -> None:
         while time.time() <= soon:
