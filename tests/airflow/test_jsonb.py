@@ -175,11 +175,11 @@ def public() -> list[Any]:
 
 
 def triggers() -> list[Any]:
-    """Every trigger of the package, in all modules."""
+    """Every trigger of the package, in all modules except the one that needs the extra ``openlineage``."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # Airflow's own, of what its API server imports
         for module in pkgutil.walk_packages(airflow_hivelock.__path__, "airflow_hivelock."):
-            if not module.name.startswith("airflow_hivelock.locks"):
+            if not module.name.startswith(("airflow_hivelock.locks", "airflow_hivelock.lineage")):
                 importlib.import_module(module.name)
 
     def below(cls: Any) -> Iterator[Any]:
