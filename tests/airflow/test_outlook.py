@@ -40,7 +40,7 @@ class Store:
             self.before(name, lambda name=name: self.asked.append(name))  # type: ignore[misc]
 
     def hold(self, run: str) -> Any:
-        return self.manager.acquire(owner=f"prod/dag/{run}/work/-1", writes=["dw.t"])
+        return self.manager.acquire(owner=f"prod/dag/{run}/job/-1", writes=["dw.t"])
 
     def before(self, name: str, act: Callable[[], object]) -> None:
         """Do *act* before each call of the backend's method *name*."""

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from tests.airflow.triggerer import Triggerer
 
 
-HOLDER = "here/other/dead/work/-1"
+HOLDER = "here/other/dead/job/-1"
 
 
 def test_it_waits_in_the_queue_and_says_once_for_whom(
@@ -124,7 +124,7 @@ class TestTheLogOfAWait:
         for name in ("FRESH_S", "PAST_S", "REST"):
             monkeypatch.setattr(outlook, name, 0.0)
         for minutes in (10, 20, 30, 40, 50):
-            held = other(timed, f"here/other/run {minutes}/work/-1")
+            held = other(timed, f"here/other/run {minutes}/job/-1")
             clock[0] += minutes * 60
             timed.release(held)
         held = other(timed, HOLDER)
@@ -231,7 +231,7 @@ class TestTheLogOfAWait:
         monkeypatch.setattr(waiting, "STILL_S", (0.1, 0.2))
 
         async def body() -> None:
-            triggerer.runs["dead"], triggerer.states["work"] = run, task
+            triggerer.runs["dead"], triggerer.states["job"] = run, task
             held = other(manager, HOLDER)
             trigger_id = await triggerer.start(lock(), logical_date=DAY)
             await triggerer.until(lambda: lines().count("Still waiting") == 2, "it to say so twice")
