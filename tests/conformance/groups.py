@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import threading
-import time
-from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 import pytest
 
 from airflow_hivelock.locks.errors import InvalidRequest, LockTimeout, Unsupported
 from airflow_hivelock.locks.model import DeferredGrant, Group, GroupUse, LeaseLimit, Member
+from tests.conformance.limits import most_at_once
 from tests.conformance.suite import PATIENCE_S, Polling, Suite, where
 
 if TYPE_CHECKING:
@@ -245,31 +243,15 @@ class Grouping(Suite):
 
     @where(limits=True)
     def test_many_of_different_weights_never_hold_more_while_the_limit_changes(self, connect: Connect) -> None:
-        rounds, workers = 4, 4
-        counting, out, most = threading.Lock(), [0], [0]
+        with connect() as ops:
 
-        def run(number: int) -> None:
-            limit = weighing(1 + number % 2)
-            with connect() as session:
-                for turn in range(rounds):
-                    owner = f"{number}/{turn}"
-                    lease = session.acquire(owner=owner, writes=[table(number)], limit=limit, timeout_s=PATIENCE_S)
-                    with counting:
-                        out[0] += limit.weight
-                        most[0] = max(most[0], out[0])
-                    time.sleep(0)  # let another in, if the store allows it
-                    with counting:
-                        out[0] -= limit.weight
-                    session.release(lease)
+            def change() -> None:
+                for leases in (3, 2, 3):
+                    ops.set_group(GROUP, leases, user="ops")
 
-        with connect() as ops, ThreadPoolExecutor(workers) as threads:
             ops.set_group(GROUP, 2, user="ops")
-            running = [threads.submit(run, number) for number in range(workers)]
-            for leases in (3, 2, 3):
-                ops.set_group(GROUP, leases, user="ops")
-            for one in running:
-                one.result(2 * PATIENCE_S)
-        assert 2 <= most[0] <= 3
+            weights = [weighing(1 + number % 2) for number in range(4)]
+            assert 2 <= most_at_once(connect, weights, rounds=4, meanwhile=change) <= 3
 
 
 def _take(manager: LockManager, number: int, limit: LeaseLimit) -> Lease:

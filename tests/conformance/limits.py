@@ -15,6 +15,8 @@ from airflow_hivelock.locks.model import DeferredGrant, LeaseLimit, WaitsFor
 from tests.conformance.suite import DAY1, PATIENCE_S, Polling, Suite, where
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
     from airflow_hivelock.locks.manager import LockManager
     from airflow_hivelock.locks.model import Lease
     from tests.conformance.suite import Connect
@@ -205,26 +207,7 @@ class Limiting(Suite):
 
     @where(limits=True)
     def test_many_at_once_never_hold_more(self, connect: Connect) -> None:
-        rounds, workers = 5, 6
-        counting, out, most = threading.Lock(), [0], [0]
-
-        def run(number: int) -> None:
-            with connect() as session:
-                for turn in range(rounds):
-                    owner, table = f"{number}/{turn}", f"dw.table_{number}"
-                    lease = session.acquire(owner=owner, writes=[table], limit=TWO, timeout_s=PATIENCE_S)
-                    with counting:
-                        out[0] += 1
-                        most[0] = max(most[0], out[0])
-                    time.sleep(0)  # let another in, if the store allows it
-                    with counting:
-                        out[0] -= 1
-                    session.release(lease)
-
-        with ThreadPoolExecutor(workers) as threads:
-            for one in [threads.submit(run, number) for number in range(workers)]:
-                one.result(2 * PATIENCE_S)
-        assert 1 <= most[0] <= TWO.most
+        assert 1 <= most_at_once(connect, [TWO] * 6, rounds=5) <= TWO.most
 
 
 def _hold(manager: LockManager, *days: int) -> list[Lease]:
@@ -238,3 +221,33 @@ def _ask(manager: LockManager, *days: int) -> list[Polling]:
     for waiting in asked:
         waiting.blocked()
     return asked
+
+
+def most_at_once(
+    connect: Connect, limits: Sequence[LeaseLimit], *, rounds: int, meanwhile: Callable[[], object] = lambda: None
+) -> int:
+    """The largest sum of weights that was held at once, by a worker for each of *limits* that takes and releases leases.
+
+    :param meanwhile: called once while they run.
+    """
+    counting, out, most = threading.Lock(), [0], [0]
+
+    def run(number: int, limit: LeaseLimit) -> None:
+        with connect() as session:
+            for turn in range(rounds):
+                owner, table = f"{number}/{turn}", f"dw.table_{number}"
+                lease = session.acquire(owner=owner, writes=[table], limit=limit, timeout_s=PATIENCE_S)
+                with counting:
+                    out[0] += limit.weight or 1
+                    most[0] = max(most[0], out[0])
+                time.sleep(0)  # let another in, if the store allows it
+                with counting:
+                    out[0] -= limit.weight or 1
+                session.release(lease)
+
+    with ThreadPoolExecutor(len(limits)) as threads:
+        running = [threads.submit(run, number, limit) for number, limit in enumerate(limits)]
+        meanwhile()
+        for one in running:
+            one.result(2 * PATIENCE_S)
+    return most[0]
