@@ -44,6 +44,8 @@ class Listener:
     """
 
     FIRST_S = 0.01
+    GROWTH = 1.1
+    """A change is found late by a tenth of the wait at most. With more, clients that wait for one another add up their delays."""
 
     def __init__(self, longest_s: float) -> None:
         self._longest_s = longest_s
@@ -63,7 +65,7 @@ class Listener:
         return Notified()
 
     def _begin(self) -> None:
-        self._pauses = pauses(self.FIRST_S, self._longest_s, 1.5)
+        self._pauses = pauses(self.FIRST_S, self._longest_s, self.GROWTH)
 
     def changed(self) -> bool:
         """Whether there may be a change."""
