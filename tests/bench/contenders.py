@@ -8,7 +8,7 @@ from __future__ import annotations
 import itertools
 import json
 import os
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from kazoo.client import KazooClient
 from kazoo.protocol.serialization import Create, Delete, GetChildren, GetData, SetData, Transaction
@@ -189,6 +189,16 @@ class Floor:
         self._zk.close()
 
 
+class _Request(NamedTuple):
+    """One request of :class:`Steps`, serialized apart from its transactions."""
+
+    record: str
+    data: bytes
+    tickets: Sequence[str]
+    reads: Sequence[GetChildren]
+    creates: Sequence[Create]
+
+
 class Steps:
     """The requests of this protocol by kazoo alone: a look; a transaction, and the look after it; a transaction.
 
@@ -197,37 +207,47 @@ class Steps:
 
     name = "the same requests, bare"
 
-    def __init__(self, hosts: str) -> None:
+    def __init__(self, hosts: str, tables: Sequence[str] = TABLES) -> None:
         self._zk = KazooClient(hosts)
         self._zk.start(TIMEOUT_S)
         self._layout = Layout("/steps", "/airflow-steps")
         self._numbers = itertools.count(os.getpid() << 32)
         self._zk.ensure_path(self._layout.records)
-        for table in TABLES:
+        for table in tables:
             for name in (table.partition(".")[0], table):
                 self._zk.ensure_path(self._layout.queue(name))
             self._zk.ensure_path(self._layout.object(LockObject.parse(table)))
 
-    def lock(self, writes: Sequence[str]) -> float:
-        layout, key = self._layout, f"{next(self._numbers):016x}"
-        self._data = json.dumps([QUERY, *map(str, wanted(writes))]).encode()
-        self._record = layout.record(key)
-        tables = sorted({str(lock.object) for lock in wanted(writes) if not lock.object.partition})
+    def request(self, writes: Sequence[str]) -> _Request:
+        layout, key, locks = self._layout, f"{next(self._numbers):016x}", wanted(writes)
+        data, record = json.dumps([QUERY, *map(str, locks)]).encode(), layout.record(key)
+        tables = sorted({str(lock.object) for lock in locks if not lock.object.partition})
         queues = [GetChildren(layout.queue(name), None) for name in tables]
         objects = [GetChildren(layout.object(LockObject.parse(name)), None) for name in tables]
-        self._tickets = [f"{layout.queue(name)}/{key}-1-1-A" for name in tables if "." in name]
-        creates = [Create(path, self._data, OPEN_ACL_UNSAFE, 0) for path in (self._record, *self._tickets)]
-        creates += nodes(layout, writes)
+        tickets = [f"{layout.queue(name)}/{key}-1-1-A" for name in tables if "." in name]
+        creates = [Create(path, data, OPEN_ACL_UNSAFE, 0) for path in (record, *tickets)]
+        return _Request(record, data, tickets, (*queues, *objects), (*creates, *nodes(layout, writes)))
+
+    def acquire(self, request: _Request) -> list[str]:
+        """The paths of the nodes for Hive."""
+        self._ask(MultiRead((GetData(request.record, None), *request.reads)))
+        made: list[str] = self._ask(Transaction(request.creates), MultiRead(request.reads))[0]
+        return made[len(request.tickets) + 1 :]
+
+    def release(self, request: _Request, made: Sequence[str]) -> None:
+        deletes = [Delete(path, -1) for path in (*reversed(made), *request.tickets)]
+        self._ask(Transaction([SetData(request.record, request.data, -1), *deletes]))
+
+    def lock(self, writes: Sequence[str]) -> float:
+        self._request = self.request(writes)
 
         def acquire() -> None:
-            self._ask(MultiRead((GetData(self._record, None), *queues, *objects)))
-            self._made = self._ask(Transaction(creates), MultiRead((*queues, *objects)))[0][len(self._tickets) + 1 :]
+            self._made = self.acquire(self._request)
 
         return timed(acquire)
 
     def unlock(self) -> float:
-        deletes = [Delete(path, -1) for path in (*reversed(self._made), *self._tickets)]
-        return timed(lambda: self._ask(Transaction([SetData(self._record, self._data, -1), *deletes])))
+        return timed(lambda: self.release(self._request, self._made))
 
     def _ask(self, *requests: Any) -> list[Any]:
         """Send all at once; their results."""

@@ -1,8 +1,9 @@
-"""Grants per second: many clients lock at once, and as many create the same nodes by bare transactions.
+"""Grants per second: many clients lock at once, and as many create the same nodes by bare transactions, or send the
+same requests without any rule.
 
 Each client locks a random partition of its own in one of fifty tables, and frees it. So no client waits for another's
 lock, and all clients use the same database. The clients are threads of a few processes (``python -m tests.bench.grants
-HOSTS FIRST``). They share the session of their process, as an Airflow's triggerer and its workers do. Rounds of both
+HOSTS FIRST``). They share the session of their process, as an Airflow's triggerer and its workers do. Rounds of all
 ways alternate. The cost is measured from outside: the processes' own CPU time, the server's, and the server's own
 counts of requests, writes and syncs to disk.
 """
@@ -27,7 +28,7 @@ from kazoo.protocol.serialization import Delete
 
 from airflow_hivelock.locks import LockObject
 from airflow_hivelock.locks.backends.zookeeper.layout import Layout
-from tests.bench.contenders import QUERY, TIMEOUT_S, Floor, Ours, commit, connect, nodes
+from tests.bench.contenders import QUERY, TIMEOUT_S, Floor, Ours, Steps, commit, connect, nodes
 from tests.bench.measure import zxid
 
 if TYPE_CHECKING:
@@ -101,8 +102,12 @@ class Grants:
     @property
     def ratios(self) -> tuple[float, ...]:
         """Ours to the bare transactions', by round."""
-        pairs = zip(self.bursts[Ours.name], self.bursts[Floor.name], strict=True)
-        return tuple(ours.per_s / bare.per_s for ours, bare in pairs)
+        return self.to_bare(Ours.name)
+
+    def to_bare(self, way: str) -> tuple[float, ...]:
+        """That way's grants per second to the bare transactions', by round."""
+        pairs = zip(self.bursts[way], self.bursts[Floor.name], strict=True)
+        return tuple(one.per_s / bare.per_s for one, bare in pairs)
 
 
 class Way(Protocol):
@@ -142,11 +147,23 @@ class _Bare:
         self._zk.close()
 
 
-WAYS: dict[str, Callable[[str], Way]] = {Ours.name: _Ours, Floor.name: _Bare}
+class _Steps:
+    def __init__(self, hosts: str) -> None:
+        self._steps = Steps(hosts, TABLES)
+
+    def cycle(self, owner: str, partition: str) -> None:
+        request = self._steps.request([partition])
+        self._steps.release(request, self._steps.acquire(request))
+
+    def close(self) -> None:
+        self._steps.close()
+
+
+WAYS: dict[str, Callable[[str], Way]] = {Ours.name: _Ours, Steps.name: _Steps, Floor.name: _Bare}
 
 
 def measure(zookeeper: ZooKeeperServer, rounds: int, burst_s: float, seed: int, say: Callable[[str], None]) -> Grants:
-    """Have :data:`PROCESSES` of :data:`THREADS` clients each do both ways for *burst_s* in turn, so many *rounds*."""
+    """Have :data:`PROCESSES` of :data:`THREADS` clients each do every way for *burst_s* in turn, so many *rounds*."""
     with ExitStack() as stack:
         crowd = [stack.enter_context(_Process(zookeeper.hosts, THREADS * nth)) for nth in range(PROCESSES)]
         for way in WAYS:

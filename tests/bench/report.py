@@ -7,7 +7,7 @@ import statistics
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from tests.bench.contenders import Floor, Hive, Ours
+from tests.bench.contenders import Floor, Hive, Ours, Steps
 from tests.bench.grants import PROCESSES, TABLES
 from tests.bench.samples import Samples, number
 
@@ -214,7 +214,8 @@ def _limits(grants: Grants) -> Iterator[str]:
     """What limits the clients, as far as the figures show it."""
     low, high = min(grants.ratios), max(grants.ratios)
     yield (
-        f"Ours are {number(statistics.median(grants.ratios))} × the bare transactions' ({number(low)}–{number(high)} by round)."
+        f"Ours are {number(statistics.median(grants.ratios))} × the bare transactions' ({number(low)}–{number(high)} by round). "
+        f"The same requests without any rule are {number(statistics.median(grants.to_bare(Steps.name)))} ×."
     )
     writes, bare_writes = _medians(grants, lambda burst: burst.used.writes / burst.used.grants)
     cpu_ms, bare_cpu_ms = _medians(grants, lambda burst: burst.cores / burst.per_s * 1e3)
