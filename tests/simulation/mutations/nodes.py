@@ -76,7 +76,9 @@ def only_the_own_tables_queue_read(patch: Patch) -> None:
     patch.setattr(
         queue.Queues,
         "older",
-        lambda self, mine, target, *given: original(self, mine, target, *given) if target.table else {},
+        lambda self, mine, targets, listings: original(
+            self, mine, {target: czxid for target, czxid in targets.items() if target.table}, listings
+        ),
     )
 
 
@@ -102,7 +104,7 @@ def released_before_all_queues_of_the_database_are_listed(stage: Stage) -> None:
 @mutation(released_before_all_queues_of_the_database_are_listed)
 def a_new_databases_node_not_read_again(patch: Patch) -> None:
     """An older request was released by its path before its ticket was looked for, and my node on the database is gone."""
-    edit(patch, marking, "mark_older", "if older or not target.table:", "if older:")
+    edit(patch, marking, "mark_older", "if older.get(target) or not target.table:", "if older.get(target):")
 
 
 def two_days_are_unlocked_one_after_the_other(stage: Stage) -> None:

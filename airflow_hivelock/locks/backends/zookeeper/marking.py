@@ -48,15 +48,14 @@ def mark_older(
     """
     suspects: list[Suspect] = []
     targets = []
-    for lock in record.locks:
-        target, czxid = lock.object, _czxid(record, lock.object, objects)
-        if _is_settled(store, record, target, czxid):
-            continue
-        older = store.queues.older(record, target, czxid, queues)
+    czxids = {lock.object: _czxid(record, lock.object, objects) for lock in record.locks}
+    unsettled = {target: czxid for target, czxid in czxids.items() if not _is_settled(store, record, target, czxid)}
+    older = store.queues.older(record, unsettled, queues)
+    for target, czxid in unsettled.items():
         # The queues of a database were listed after its node was read: a ticket may have gone in between.
-        if older or not target.table:
+        if older.get(target) or not target.table:
             targets.append(target)
-            suspects += [(ticket, target, czxid) for ticket in older.values() if ticket]
+            suspects += [(ticket, target, czxid) for ticket in older.get(target, {}).values() if ticket]
     if not targets:
         return {}
     if len(suspects) > FEW:

@@ -261,23 +261,35 @@ class Queues:
         tickets = [ticket for ticket in read if id(ticket.locks) in excluded]
         return sorted(tickets, key=attrgetter("position"), reverse=True)
 
-    def older(self, record: Record, target: LockObject, czxid: int, listings: Listings) -> dict[str, Ticket | None]:
-        """Other requests' tickets that lock *target* and are older than its node, created at *czxid*; None: the ticket
-        is gone.
+    def older(
+        self, record: Record, targets: Mapping[LockObject, int], listings: Listings
+    ) -> dict[LockObject, dict[str, Ticket | None]]:
+        """By target, other requests' tickets that lock it and are older than its node; None: the ticket is gone.
 
+        :param targets: the objects, and the zxids that created their nodes.
         :param listings: see :meth:`named`. For a database all of its queues are listed here.
         """
-        if target.table:
-            name = f"{target.database}.{target.table}"
-            listings = {name: listings.get(name)}
-        else:
-            listings = self._list({name for name in self._every() if name.partition(".")[0] == target.database})
-        # An epoch is at most the zxid of the transaction that first wrote it, so most names show that they are younger.
-        paths = [
-            path
-            for _, path, found in self._names(listings)
-            if found[1] != record.key and int(found[2]) < czxid and _may_lock(found[3], target)
-        ]
+        others: dict[str, list[tuple[str, int, str]]] = {}  # by table: a request has many partitions of one
+        found: dict[LockObject, dict[str, Ticket | None]] = {}
+        for target, czxid in targets.items():
+            if target.table:
+                name = f"{target.database}.{target.table}"
+                if (named := others.get(name)) is None:
+                    named = others[name] = self._of_others(record, {name: listings.get(name)})
+            else:
+                every = self._list({name for name in self._every() if name.partition(".")[0] == target.database})
+                named = self._of_others(record, every)
+            # An epoch is at most the zxid of the transaction that first wrote it, so most names show that they are younger.
+            paths = [path for path, epoch, of in named if epoch < czxid and _may_lock(of, target)]
+            if paths:
+                found[target] = self._older(target, czxid, paths)
+        return found
+
+    def _of_others(self, record: Record, listings: Listings) -> list[tuple[str, int, str]]:
+        """The path, the epoch and the scope of each ticket but *record*'s own."""
+        return [(path, int(name[2]), name[3]) for _, path, name in self._names(listings) if name[1] != record.key]
+
+    def _older(self, target: LockObject, czxid: int, paths: Sequence[str]) -> dict[str, Ticket | None]:
         tickets = self._get(paths, _decode)
         locking = _with_locks(tickets.values(), lambda theirs: any(lock.object == target for lock in theirs))
         return {
