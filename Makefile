@@ -9,41 +9,48 @@ EXECS := $(METASTORES) $(PACKED)
 SPARKS := 3.5 4.0
 HADOOP_CLIENT := 3.5.0
 
-.PHONY: help install lint unit test test-race test-spark test-airflow soak bench bench-leases bench-airflow structure demo wheel clean test-cluster test-security test-yarn test-ui pictures reference docs spec test-faults test-hives test-jobs test-lineage test-mysql matrix fuzz release test-upgrade
+.PHONY: help install lint unit check test test-race test-spark test-airflow soak bench bench-leases bench-airflow structure demo wheel clean test-cluster test-security test-yarn test-ui pictures reference docs spec test-faults test-hives test-jobs test-lineage test-mysql matrix fuzz release test-upgrade
 
 help:
-	@echo "make install     .venv with the package, Airflow, PySpark and the tools"
-	@echo "make demo        the main job, end to end, on real servers (KEEP=1 leaves Airflow up; DATABASE=sqlite has it on SQLite in place of PostgreSQL)"
-	@echo "make test        all tests"
-	@echo "make unit        the quick ones, without servers"
-	@echo "make test-ui     the page \"Hive locks\" in a real browser (installs Debian's chromium where there is none)"
-	@echo "make test-race   two Spark jobs on one partition, with and without locks, 20 tries each"
-	@echo "                 (SPARK=3.5, or 4.0, runs the jobs by that one)"
-	@echo "make test-spark  the races, the operator and Guard.overwrite with Spark $(SPARKS) and the newest: docs/compatibility.md (half an hour; FULL=1 has 20 tries of each race, an hour, and writes the table)"
-	@echo "make test-airflow what dies and what becomes of its lock: a table, on a real Airflow (three quarters of an hour; PART=unattended: what nobody looks after; installs Debian's redis-server where there is none)"
-	@echo "                 (AIRFLOW=3.1, or 3.2, has demo, test-airflow and bench-airflow run on that one)"
-	@echo "make test-jobs   the same for jobs of Livy, Databricks, EMR, Glue, Dataproc and Kubernetes, whose real operators talk to stand-ins (a quarter of an hour)"
-	@echo "make test-lineage  the events of the official OpenLineage provider for tasks with locks (a minute)"
-	@echo "make test-cluster  real Airflow and Spark: drivers that outlive their tasks, two DAGs that overwrite one partition"
-	@echo "make test-yarn   real Airflow, YARN and HDFS, out of Maven's repository: applications that outlive their tasks (installs Debian's maven where there is none)"
-	@echo "make test-faults networks, disks and clocks that fail: docs/faults.md (ten minutes)"
-	@echo "make test-hives  the lock managers, metastores and HiveServer2s of other Hives, $(EXECS), out of Maven's repository: docs/compatibility.md (20 min; FULL=1 races Spark jobs, too, and writes the table; installs Debian's maven where there is none)"
-	@echo "make test-upgrade  this version beside a next one, on ZooKeeper, PostgreSQL and SQLite, on MariaDB where it is installed, and in a real Airflow: docs/upgrade.md (a quarter of an hour; FULL=1 writes the table)"
-	@echo "make test-mysql  leases in MySQL's tongue, on a real MariaDB (installs Debian's mariadb-server where there is none)"
-	@echo "make matrix      other versions of Python, Airflow and the dependencies, each in an environment of its own: docs/compatibility.md (a quarter of an hour; FULL=1 tries all and writes the table, 40 min)"
-	@echo "make test-security  ZooKeeper, Hive and PostgreSQL with Kerberos, LDAP and TLS, let in and refused (installs Debian's krb5-kdc, slapd, postgresql and pgbouncer)"
-	@echo "make soak        the lock protocol under faults for a quarter of an hour, simulated and with real processes"
-	@echo "make bench       locks of 1 to 1,000 partitions and of 16 clients at once, beside Hive's own lock manager, kazoo and the floor, and beside 5,000 leases (PART=statements: what enable_hive_locks adds to a statement of Spark)"
-	@echo "make bench-leases leases in PostgreSQL, MariaDB (where it is installed) and SQLite: 10,000 grabs by 16 processes, beside bare row locks (aims: SELECT … FOR UPDATE at most 6 × as quick in PostgreSQL, 12 × in MariaDB)"
-	@echo "make bench-airflow how long a rerun closes its days to others, and what a thousand waiting runs cost the rest of an Airflow, beside other ways (80 min; PART=rerun or PART=waiting for one of them; PART=caps: what caps make of a rerun; PART=contention: order and priority of many tasks that want one table; FULL=1 has 1,000 of them, over an hour)"
-	@echo "make spec        the specification of the ZooKeeper protocol, checked with TLC (two minutes; FULL=1 has the large scenarios, some hours)"
-	@echo "make structure   the codebase in figures, and the files that one acquire runs through (CHECKOUT=../other for another one's)"
-	@echo "make fuzz        hostile input to everything that takes any, SECONDS=300 in all, by form and by coverage"
-	@echo "make lint        formatting, ruff, mypy; TypeScript's compiler and ESLint for the page's scripts"
-	@echo "make reference   docs/reference.md, from the docstrings"
-	@echo "make docs        build/site/index.html, the documentation with search (a minute; a broken link fails)"
-	@echo "make wheel       dist/*.whl"
-	@echo "make release     what to publish, built twice, checked and tried in an empty environment: docs/releasing.md (5 min; FULL=1 also runs the demo from the wheel)"
+	@echo "make install        make .venv: the package, Airflow, PySpark and the tools"
+	@echo "make check          the linters and the quick tests, for each commit (3 min)"
+	@echo "make test           all tests (15 min)"
+	@echo "make demo           the main job from end to end, on real servers (4 min; KEEP=1 leaves Airflow running; DATABASE=sqlite)"
+	@echo "make docs           the documentation with search: build/site/index.html (1 min)"
+	@echo
+	@echo "make lint           ruff, mypy, and the linters of the page's scripts (1 min)"
+	@echo "make unit           the tests without servers (1 min)"
+	@echo "make spec           check the specification of the ZooKeeper protocol with TLC (2 min; FULL=1: some hours)"
+	@echo "make structure      the size and the imports of the package, and the files that one acquire runs (CHECKOUT=../other measures another)"
+	@echo "make reference      docs/reference.md, from the docstrings"
+	@echo "make pictures       docs/images, from the real page and from the last demo"
+	@echo
+	@echo "make test-airflow   kill tasks, workers and servers of a real Airflow, and check what happens to the locks (45 min; PART=unattended)"
+	@echo "make test-race      two Spark jobs write one partition, with and without locks, 20 times (SPARK=3.5 or 4.0)"
+	@echo "make test-spark     the races and the Spark tests on Spark $(SPARKS) and the newest (30 min; FULL=1: 1 h)"
+	@echo "make test-hives     the servers of Hive $(EXECS) (20 min; FULL=1 adds races of Spark jobs)"
+	@echo "make test-mysql     leases in a real MariaDB"
+	@echo "make test-upgrade   this version beside a next one, on each lock store (15 min)"
+	@echo "make test-jobs      jobs of Livy, Databricks, EMR, Glue, Dataproc and Kubernetes, on stand-ins (15 min)"
+	@echo "make test-cluster   real Airflow and Spark: drivers that outlive their tasks"
+	@echo "make test-yarn      real Airflow, YARN and HDFS: applications that outlive their tasks"
+	@echo "make test-faults    networks, disks and clocks that fail (10 min)"
+	@echo "make test-security  ZooKeeper, Hive and PostgreSQL with Kerberos, LDAP and TLS"
+	@echo "make test-ui        the page in a real browser"
+	@echo "make test-lineage   the events of the OpenLineage provider for tasks with locks (1 min)"
+	@echo "make matrix         other versions of Python, Airflow and the dependencies (15 min; FULL=1: all, 40 min)"
+	@echo "make soak           the lock protocol under faults, simulated and with real processes (15 min)"
+	@echo "make fuzz           hostile input to everything that parses (SECONDS=300)"
+	@echo
+	@echo "make bench          locks beside Hive's lock manager, kazoo and bare transactions (5 min; PART=statements: statements of Spark)"
+	@echo "make bench-leases   leases in databases beside bare row locks"
+	@echo "make bench-airflow  reruns and a thousand waiters on a real Airflow (80 min; PART=rerun, waiting, caps or contention)"
+	@echo
+	@echo "make wheel          dist/*.whl"
+	@echo "make release        build the package twice, check it, and try it in an empty environment (5 min; FULL=1 adds the demo)"
+	@echo "make clean          remove what these targets have made, apart from .venv"
+	@echo
+	@echo "AIRFLOW=3.1 or 3.2 runs demo, test-airflow and bench-airflow on that version."
 
 install: $(VENV)/installed
 
@@ -74,7 +81,11 @@ lint: install
 	$(BIN)/python -m tests.page
 
 unit: install
-	$(BIN)/python -m pytest tests/unit tests/airflow tests/docs -m "not integration and not airflow"
+	$(BIN)/python -m pytest -n 2 tests/unit tests/airflow tests/docs -m "not integration and not airflow and not cluster and not security"
+
+# One real ZooKeeper, SQLite and memory: what a change of the protocol breaks, it breaks here first.
+check: lint unit
+	$(BIN)/python -m pytest -n 2 -k "not PostgreSQL and not MySQL" $(addprefix tests/backends/test_,conformance.py sqlite.py zookeeper.py)
 
 # A third of what tests take is waiting for servers, so three at a time, on two cores. In the order given, for the long ones come first then.
 test: install
