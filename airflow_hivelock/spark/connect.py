@@ -1,6 +1,7 @@
-"""Hive's locks around each statement of a Spark Connect session. It has no plan, so the text planner serves it.
+"""Takes Hive's locks for each statement of a Spark Connect session. The client has no plan, so the text planner works
+out the locks.
 
-All that such a session runs goes through two methods of its client. What cannot be planned there is refused.
+Two methods of the client send every request. This module replaces both. It refuses a request that it cannot plan.
 """
 
 from __future__ import annotations
@@ -26,26 +27,23 @@ if TYPE_CHECKING:
 
 _RUNS = "_execute"
 _FETCHES = "_execute_and_fetch_as_iterator"
-"""The two methods of the client that send a plan to run. All others use them."""
+"""The two methods of the client that send a plan to the server. All other methods use them."""
 
 _originals: dict[str, Any] = {}
 _enabled: dict[int, ConnectLocks] = {}
-"""By the id of their client: the locks of each session."""
+"""The locks of each session, by the id of its client."""
 
 _asking: ContextVar[bool] = ContextVar("asking", default=False)
-"""Whether this thread asks for what the locks need, which takes none."""
+"""Whether this thread runs a statement of the lock planner. Such a statement takes no locks."""
 
 
 def is_connect(spark: Any) -> bool:
-    """Whether the session is one of Spark Connect."""
+    """Whether this is a session of Spark Connect."""
     return type(spark).__module__.startswith("pyspark.sql.connect")
 
 
 class ConnectLocks:
-    """Holds the locks of a request for as long as it runs.
-
-    :param spark: the session.
-    """
+    """Holds the locks of each request of one session while the request runs."""
 
     def __init__(self, spark: Any) -> None:
         self._spark = spark
@@ -56,25 +54,22 @@ class ConnectLocks:
 
     @property
     def tables(self) -> Catalog:
-        """The session's catalog."""
         return self._plans.tables
 
-    def sets(self, setting: str) -> bool:
-        """Whether the session sets it."""
-        return setting in {row["key"] for row in self._ask("SET")}
+    def has_setting(self, name: str) -> bool:
+        return name in {row["key"] for row in self._ask("SET")}
 
     def work(self, keeper: str) -> tuple[str, str]:
         """Refuse a keeper.
 
-        :raises InvalidRequest: the server goes on after its client has died, and no record shows what it still runs.
+        :raises InvalidRequest: always. The server continues after its client has died, and no record shows what it runs.
         """
         raise InvalidRequest(
-            f"keeper={keeper!r}: in Spark Connect no keeper can judge a lease, because the server goes on after its client has "
-            "died; leave it out"
+            f"keeper={keeper!r}: in Spark Connect no keeper can judge a lease, because the server continues after its client "
+            "has died; remove keeper"
         )
 
-    def explained(self, statement: Any) -> Plan:
-        """The locks of SQL, or of a DataFrame."""
+    def plan_of(self, statement: Any) -> Plan:
         if isinstance(statement, str):
             request = Request((statement,))
         else:
@@ -82,12 +77,11 @@ class ConnectLocks:
         try:
             found = self._plans.plan(request)
         finally:
-            self._plans.ended(request, well=False)
+            self._plans.ended(request, succeeded=False)
         assert found is not None
         return found[0]
 
-    def begin(self, leases: DriverLeases) -> None:
-        """Lock each request from now on."""
+    def start(self, leases: DriverLeases) -> None:
         self._leases = leases
         for name in (_RUNS, _FETCHES):
             cls = _client()
@@ -96,36 +90,38 @@ class ConnectLocks:
                 setattr(cls, name, (_locked if name == _RUNS else _locked_rows)(_originals[name]))
         _enabled[id(self._spark.client)] = self
 
-    def end(self) -> None:
-        """Stop locking."""
+    def stop(self) -> None:
         _enabled.pop(id(self._spark.client), None)
         while _originals and not _enabled:
             setattr(_client(), *_originals.popitem())
 
     def cancel(self) -> None:
-        """Tell the server to end what the session runs."""
+        """Interrupt everything that the session runs on the server."""
         self._spark.interruptAll()
 
     def interrupt(self) -> bool:
-        """Tell the server to end what the session runs. Return False: it does not report when that has ended."""
+        """Interrupt everything that the session runs. Return False, because the server does not report when it has ended."""
         self.cancel()
         return False
 
     @contextmanager
-    def running(self, plan: Any) -> Iterator[None]:
-        """Around a request with the message *plan*."""
+    def locked(self, plan: Any) -> Iterator[None]:
+        """Hold the locks of a request for the time of the body.
+
+        :param plan: the request's message.
+        """
         assert self._leases is not None
         request = self._plans.read(plan)
-        well = False
+        succeeded = False
         try:
             with hold(self._leases, partial(self._planned, request), request.name):
                 yield
-            well = True
+            succeeded = True
         finally:
-            self._plans.ended(request, well=well)
+            self._plans.ended(request, succeeded=succeeded)
 
-    def is_of_server(self, client: Any) -> bool:
-        """Whether *client* talks to the server of this session."""
+    def shares_server(self, client: Any) -> bool:
+        """Whether *client* uses the same server as this session."""
         return bool(client.host == self._spark.client.host)
 
     def _planned(self, request: Request) -> Planned | None:
@@ -137,7 +133,7 @@ class ConnectLocks:
         return self._planned(request)
 
     def _refresh(self, tables: Sequence[LockObject]) -> None:
-        """Have the server list the files of the *tables* again: what it has listed may be from before the locks."""
+        """Make the server list the files of *tables* again, because its own list may be older than the locks."""
         for each in tables:
             found = self._plans.tables.table(each)
             if found is not None and found.table_type != "VIRTUAL_VIEW":
@@ -157,17 +153,17 @@ def _client() -> type:
 
 
 def _locks_of(client: Any) -> ConnectLocks | None:
-    """The locks of the client's session; None if its server has none.
+    """The locks of the client's session. None if no session of its server has locks.
 
-    :raises InvalidRequest: other sessions of this server lock.
+    :raises InvalidRequest: another session of this server takes locks, and this one does not.
     """
     if _asking.get():
         return None
     locks = _enabled.get(id(client))
-    if locks is None and any(each.is_of_server(client) for each in _enabled.values()):
+    if locks is None and any(each.shares_server(client) for each in _enabled.values()):
         raise InvalidRequest(
-            "this session of Spark Connect takes no locks, and another one of the same server does; call enable_hive_locks for "
-            "it, too"
+            "this session of Spark Connect takes no locks, and another session of the same server does; call enable_hive_locks "
+            "for this session too"
         )
     return locks
 
@@ -178,24 +174,24 @@ def _locked(original: Any) -> Any:
         locks = _locks_of(client)
         if locks is None:
             return original(client, req, *args, **kwargs)
-        with locks.running(req.plan):
+        with locks.locked(req.plan):
             return original(client, req, *args, **kwargs)
 
     return run
 
 
 def _locked_rows(original: Any) -> Any:
-    """The locks are held until the last row, or until the iterator is closed."""
+    """The request holds its locks until the last row, or until the iterator is closed."""
 
     @wraps(original)
     def fetch(client: Any, req: Any, *args: Any, **kwargs: Any) -> Iterator[Any]:
         locks = _locks_of(client)
         with ExitStack() as held:
             if locks is not None:
-                held.enter_context(locks.running(req.plan))
+                held.enter_context(locks.locked(req.plan))
             try:
                 yield from original(client, req, *args, **kwargs)
-            except GeneratorExit:  # no failure: the rest is not wanted
+            except GeneratorExit:  # the caller closed the iterator: the request has not failed
                 held.close()
                 raise
 

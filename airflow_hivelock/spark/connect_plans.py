@@ -1,7 +1,7 @@
-"""What a request of Spark Connect touches: the text planner reads the SQL in it.
+"""Plans the locks of a Spark Connect request: the text planner reads the SQL in the request.
 
-The client has no analysed plan. Its request is a tree of messages, with the texts of ``spark.sql`` and the names of
-``spark.table`` in its leaves. Filters of DataFrames are not read, so all partitions of those leaves count as read.
+The client has no analysed plan. Its request is a tree of messages. The leaves contain the texts of ``spark.sql`` and the
+names of ``spark.table``. The planner ignores the filters of DataFrames, so it locks all partitions of those leaves.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ _OVER_OTHERS = frozenset(
     with_columns_renamed with_relations with_watermark zip
     """.split()  # noqa: SIM905
 )
-"""They read only what the relations in them read."""
+"""Relations that read only through the relations inside them."""
 
 _CATALOG = frozenset(
     """
@@ -58,7 +58,7 @@ _CATALOG = frozenset(
     refresh_table set_current_catalog set_current_database table_exists uncache_table
     """.split()  # noqa: SIM905
 )
-"""Calls of ``spark.catalog`` that change no data."""
+"""Calls of ``spark.catalog`` that do not change data."""
 
 _COMMANDS = frozenset(
     """
@@ -67,7 +67,7 @@ _COMMANDS = frozenset(
     streaming_query_listener_bus_command streaming_query_manager_command
     """.split()  # noqa: SIM905
 )
-"""Commands that touch no data."""
+"""Commands that do not touch data."""
 
 _IN_GLOBAL = re.compile(rf"`?{GLOBAL}`?\s*\.\s*`?(\w+)", re.IGNORECASE)
 
@@ -75,7 +75,7 @@ _BY_PATH = re.compile(
     r"`[^`]*/[^`]*`|\boverwrite\s+(?:local\s+)?directory\b|\btemp(?:orary)?\s+view\b.*\busing\b",
     re.IGNORECASE | re.DOTALL,
 )
-"""SQL that names files: they may be a table's."""
+"""SQL that names files by path. They may belong to a table."""
 
 _MAKES = re.compile(r"\b(view|declare|set|immediate|begin)\b", re.IGNORECASE)
 """SQL that may change a temporary view or a variable of the session."""
@@ -83,14 +83,15 @@ _MAKES = re.compile(r"\b(view|declare|set|immediate|begin)\b", re.IGNORECASE)
 
 @dataclass
 class Request:
-    """What one request runs.
+    """One request of the session.
 
     :param texts: its SQL.
-    :param command: the text is one of ``spark.sql``, which runs a command at once, and a query later.
-    :param defines: it makes a temporary view, and reads nothing yet.
-    :param uncovered: what in it cannot be planned; ``""`` if there is nothing.
-    :param view: a temporary view that it makes of what is not known.
+    :param command: the text comes from ``spark.sql``, which runs a command immediately and a query later.
+    :param defines: it creates a temporary view and reads nothing yet.
+    :param uncovered: the part that the text planner cannot plan; ``""`` if it can plan everything.
+    :param view: the temporary view that it creates, if the planner cannot know what the view reads.
     :param planned: its locks are known.
+    :param between: the state of the session before and after the planner read the texts.
     """
 
     texts: tuple[str, ...] = ()
@@ -103,14 +104,14 @@ class Request:
 
     @property
     def name(self) -> str:
-        """What listings show."""
+        """The request as listings show it."""
         return "; ".join(self.texts) or self.uncovered or "a DataFrame of Spark Connect"
 
 
 class ConnectPlans:
-    """Plans for one session of Spark Connect.
+    """Plans the requests of one session of Spark Connect.
 
-    :param ask: runs a statement past all locks.
+    :param ask: runs a statement without locks.
     """
 
     def __init__(self, ask: Ask) -> None:
@@ -123,30 +124,30 @@ class ConnectPlans:
         self._unknown = self._temporary_views()
 
     def read(self, plan: Any) -> Request:
-        """What the message *plan* runs."""
+        """The request that the message *plan* describes."""
         kind = plan.WhichOneof("op_type")
         if kind == "command":
             return _command(plan.command)
         if kind != "root":
-            return Request(uncovered="a plan that is too large to be sent as it is")
+            return Request(uncovered="a compressed plan")
         return _relations(plan.root)
 
     def plan(self, request: Request) -> tuple[Plan, list[LockObject]] | None:
-        """The locks of *request*, and the tables that it reads; None if it touches no data.
+        """The locks of *request*, and the tables that it reads. None if it does not touch data.
 
-        :raises NotPlanned: what it locks is not known.
+        :raises NotPlanned: its locks are not known.
         """
         if request.view:
             return None
         request.planned = False
         if request.uncovered:
             raise NotPlanned(
-                f"{request.uncovered} is not covered in Spark Connect, because its session gives no plan; {_INSTEAD}"
+                f"{request.uncovered} is not covered in Spark Connect, because the client has no plan; {_INSTEAD}"
             )
         [(catalog, database)] = self._ask("SELECT current_catalog(), current_database()")
         if catalog != CATALOG:
             raise NotPlanned(
-                f"the current catalog is {catalog}, and in Spark Connect only tables of {CATALOG} are covered; {_INSTEAD}"
+                f"the current catalog is {catalog}; in Spark Connect only tables of {CATALOG} are covered; {_INSTEAD}"
             )
         try:
             with self._one:
@@ -161,7 +162,7 @@ class ConnectPlans:
     def _plan(self, request: Request, database: str) -> tuple[Plan, list[LockObject]] | None:
         planner, state = self._planner, self._state
         if request.between is not None:
-            state.undo(*request.between)  # it is planned again
+            state.undo(*request.between)  # the request is planned a second time
         for collected in (planner.scans, planner.writes, planner.looks):
             collected.clear()
         self._known.forget()
@@ -183,29 +184,29 @@ class ConnectPlans:
             dict.fromkeys(LockObject(each.database, each.table) for each in touched.reads if each.table)
         )
 
-    def ended(self, request: Request, *, well: bool) -> None:
-        """Remember the temporary views and variables that *request* has made, if it ended *well*."""
+    def ended(self, request: Request, *, succeeded: bool) -> None:
+        """Remember the temporary views and variables that *request* has created, if it *succeeded*."""
         with self._one:
             if request.view:
-                if well:
+                if succeeded:
                     self._unknown.add(request.view)
                     if request.view.partition(".")[0] != GLOBAL:
                         self._state.forget((request.view,))
                 return
             if request.between is not None:
-                if not well or not request.planned or not (request.command or request.defines):
+                if not succeeded or not request.planned or not (request.command or request.defines):
                     self._state.undo(*request.between)
                 self._state.made.clear()
                 self._state.forget_stored_views()
                 self._unknown = {
                     each for each in self._unknown if "." in each or not self._state.is_temporary_view((each,))
                 }
-            if well and not request.planned and any(map(_MAKES.search, request.texts)):
+            if succeeded and not request.planned and any(map(_MAKES.search, request.texts)):
                 self._state.forget_temporary()
                 self._unknown = self._temporary_views()
 
     def _temporary_views(self) -> set[str]:
-        """Those of the session alone."""
+        """The temporary views that only this session has."""
         return {row["tableName"].lower() for row in self._ask(f"SHOW TABLES IN {GLOBAL}") if not row["namespace"]}
 
     def _check_known(self, touched: Plan, database: str) -> None:
@@ -214,21 +215,21 @@ class ConnectPlans:
         missing = [each for each in touched.reads if each.table and self._known.table(each) is None]
         for each in (*(table for table in tables if table in unknown), *missing):
             raise NotPlanned(
-                f"{each.table} is no table, or a temporary view that reads what is not known here; make the view by CREATE "
-                f"TEMPORARY VIEW in spark.sql after enable_hive_locks, or {_LEASE}"
+                f"{each.table} is not a known table or temporary view; create the view with CREATE TEMPORARY VIEW in "
+                f"spark.sql after enable_hive_locks, or {_LEASE}"
             )
 
     def _check_text(self, text: str, state: SessionState[Any]) -> None:
         if _BY_PATH.search(text):
             raise NotPlanned(
-                f"{text[:80]!r} names files by their path, and whether they are a table's is not known in Spark Connect; name "
-                f"the table, or {_LEASE}"
+                f"{text[:80]!r} names files by path; in Spark Connect it is not known which table they belong to; name the "
+                f"table, or {_LEASE}"
             )
         for name in _IN_GLOBAL.findall(text):
             made = re.search(r"create\s+(or\s+replace\s+)?global\s+temp", text, re.IGNORECASE)
             if not made and state.meanings((GLOBAL, name))[0] is None:
                 raise NotPlanned(
-                    f"{GLOBAL}.{name} was made by another session, and what it reads is not known here; {_INSTEAD}"
+                    f"{GLOBAL}.{name} was created by another session, so the tables that it reads are not known; {_INSTEAD}"
                 )
 
 
@@ -259,7 +260,7 @@ def _has_arguments(sql: Any) -> bool:
 
 
 def _relations(root: Any) -> Request:
-    """What a relation reads."""
+    """The request that reads the relation *root*."""
     texts: list[str] = []
     for relation in _below(root):
         kind = relation.WhichOneof("rel_type")
@@ -278,7 +279,7 @@ def _relations(root: Any) -> Request:
 
 
 def _texts(root: Any) -> Iterator[str]:
-    """The SQL in a relation."""
+    """The texts of ``spark.sql`` in a relation."""
     return (each.sql.query for each in _below(root) if each.WhichOneof("rel_type") == "sql")
 
 
@@ -287,7 +288,7 @@ def _shown(kind: str | None) -> str:
 
 
 def _below(message: Any) -> Iterator[Any]:
-    """All relations in *message*, however deep."""
+    """All relations in *message*, at every depth."""
     waiting = [message]
     while waiting:
         each = waiting.pop()

@@ -24,7 +24,10 @@ _MISSING = "SCHEMA_NOT_FOUND"
 
 
 class ConnectTables:
-    """A :class:`~airflow_hivelock.locks.hive.catalog.Catalog` that runs statements. Spark Connect has no other way."""
+    """A :class:`~airflow_hivelock.locks.hive.catalog.Catalog` that asks the server with SQL statements.
+
+    A Spark Connect client has no other access to the catalog.
+    """
 
     def __init__(self, ask: Ask) -> None:
         self._ask = ask

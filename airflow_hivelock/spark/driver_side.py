@@ -1,4 +1,4 @@
-"""The sessions of a driver with a JVM: their statements, their plans and their jobs."""
+"""The sessions of a driver with a JVM. It plans and intercepts their statements, and cancels their jobs."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ if TYPE_CHECKING:
     from airflow_hivelock.spark.leases import DriverLeases
 
 ENDS_S = 60.0
-"""How long the jobs of an interrupted statement may take to end, in seconds."""
+"""How long to wait for the end of an interrupted statement, in seconds."""
 
 PAUSES_S = 0.1, 2.0
-"""The pause before Spark is asked again whether they have ended, in seconds. It grows from the first value to the second."""
+"""The pause between two checks for that end, in seconds. It grows from the first value to the second."""
 
 log = logging.getLogger(__name__)
 
 
 class DriverSide:
-    """The sessions of a driver with a JVM."""
+    """The sessions of one driver with a JVM."""
 
     def __init__(self, spark: Any, **options: Any) -> None:
         self._spark = spark
@@ -46,23 +46,23 @@ class DriverSide:
     def tables(self) -> Catalog:
         return self._plans.tables
 
-    def sets(self, setting: str) -> bool:
-        return bool(self._spark._jsparkSession.sessionState().conf().contains(setting))
+    def has_setting(self, name: str) -> bool:
+        return bool(self._spark._jsparkSession.sessionState().conf().contains(name))
 
     def work(self, keeper: str) -> tuple[str, str]:
         return work_of(self._spark.sparkContext, keeper, self._pid)
 
-    def explained(self, statement: Any) -> Plan:
+    def plan_of(self, statement: Any) -> Plan:
         if not isinstance(statement, str):
             return self._plans.of_frame(statement._jdf).plan
         session = interception.active_session() or self._spark
         return self._plans.of_sql(session._jsparkSession, statement, runs=True).plan
 
-    def begin(self, leases: DriverLeases) -> None:
+    def start(self, leases: DriverLeases) -> None:
         self._statements = StatementLocks(self._spark.sparkContext, self._plans, leases)
         interception.install(self._statements)
 
-    def end(self) -> None:
+    def stop(self) -> None:
         if self._statements is not None:
             interception.remove(self._statements)
 
@@ -70,15 +70,15 @@ class DriverSide:
         self._spark.sparkContext.cancelAllJobs()
 
     def _pid(self) -> int:
-        """The id of the JVM's process: jobs go on in it after Python has died."""
+        """The id of the JVM's process, where jobs continue after Python has died."""
         runtime = self._spark._jvm.java.lang.management.ManagementFactory.getRuntimeMXBean()
         return int(runtime.getName().partition("@")[0])
 
     def interrupt(self) -> bool:
-        """Cancel all jobs, and wait until the statements have ended in the JVM. Return whether they have.
+        """Cancel all jobs and wait until all statements have ended in the JVM. Return whether they have ended.
 
-        Another thread asks, because the interrupted one may have left an answer on its connection to the JVM. That thread
-        may get no answer, so this one does not wait for it without end.
+        A new thread asks the JVM, because the interrupted thread may have an unread answer on its connection. The JVM may
+        not answer the new thread, so the wait for that thread has a limit.
         """
         ended = threading.Event()
         thread = threading.Thread(target=_end, args=(self._spark, ended), name="hive-locks-end", daemon=True)
@@ -88,11 +88,11 @@ class DriverSide:
 
 
 def _end(spark: Any, ended: threading.Event) -> None:
-    """Cancel all jobs, and set *ended* when no statement runs any more. Give up after :data:`ENDS_S`."""
+    """Cancel all jobs, and set *ended* when no statement runs. Give up after :data:`ENDS_S`."""
     try:
         running = _cancelled(spark)
     except Exception:
-        log.exception("Whether the cancelled statements have ended is not known")
+        log.exception("It is not known whether the cancelled statements have ended")
         return
     if not running:
         ended.set()
@@ -102,13 +102,13 @@ def _end(spark: Any, ended: threading.Event) -> None:
 
 
 def _cancelled(spark: Any) -> list[Any]:
-    """Cancel all jobs, and return the statements that run :data:`ENDS_S` later; return at once when none runs."""
+    """Cancel all jobs, and wait until no statement runs. Return those that still run after :data:`ENDS_S`."""
     until = time.monotonic() + ENDS_S
     spark.sparkContext.cancelAllJobs()
     store = spark._jsparkSession.sharedState().statusStore()
     running: list[Any] = []
     for pause_s in pauses(*PAUSES_S):
-        # The list of all is long, and one that was cancelled may have begun another: it is read in the beginning and end.
+        # The list of all statements is long, so it is read only first and last. A statement may have started another one.
         running = _unended(optional(store.execution(each.executionId())) for each in running)
         running = running or _unended(items(store.executionsList()))
         if not running or time.monotonic() + pause_s > until:

@@ -1,7 +1,7 @@
-"""Hive's locks around each statement of a PySpark session, wherever it runs: no Airflow is needed.
+"""Takes Hive's locks for each statement of a PySpark session. The session needs no Airflow.
 
-Hive's own clients lock without being asked. :func:`enable_hive_locks` gives a Spark session the same: each statement
-takes its locks before it runs, and frees them when it has ended.
+Hive's own clients take locks for each statement. After :func:`enable_hive_locks` a Spark session does the same: each
+statement takes its locks before it runs, and releases them when it has ended.
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ if TYPE_CHECKING:
     from airflow_hivelock.locks.manager import LockManager
 
 SAFE_INSERT = "spark.sql.hive.convertInsertingPartitionedTable"
-"""False makes Spark write Hive's tables with Hive's writer, whose jobs on different partitions do not share a
-directory."""
+"""If this is false, Spark writes Hive's tables with Hive's writer. With that writer, jobs on different partitions do not
+share a directory."""
 
 URL_SETTING = "spark.hivelock.url"
 
 
 class Side(Protocol):
-    """Where the statements of a session are seen: its driver's JVM, or its client of Spark Connect."""
+    """The place where the statements of a session are intercepted: its driver's JVM, or its client of Spark Connect."""
 
     name: str
-    """What listings call it."""
+    """The session's name in listings."""
 
     driver: DriverName
 
@@ -46,24 +46,24 @@ class Side(Protocol):
         """The session's catalog."""
         ...
 
-    def sets(self, setting: str) -> bool:
-        """Whether the session sets it."""
+    def has_setting(self, name: str) -> bool:
+        """Whether the session has a value for the setting *name*."""
         ...
 
     def work(self, keeper: str) -> tuple[str, str]:
-        """The name of what runs, and what to record of it for *keeper*."""
+        """The name and the record of the driver's work, by which *keeper* checks whether the driver has ended."""
         ...
 
-    def explained(self, statement: Any) -> Plan:
-        """The locks of SQL, or of a DataFrame."""
+    def plan_of(self, statement: Any) -> Plan:
+        """The locks of a SQL statement or a DataFrame."""
         ...
 
-    def begin(self, leases: DriverLeases) -> None:
-        """Lock each statement from now on."""
+    def start(self, leases: DriverLeases) -> None:
+        """From now on, lock each statement with *leases*."""
         ...
 
-    def end(self) -> None:
-        """Stop locking."""
+    def stop(self) -> None:
+        """Stop locking statements."""
         ...
 
     def cancel(self) -> None:
@@ -71,14 +71,14 @@ class Side(Protocol):
         ...
 
     def interrupt(self) -> bool:
-        """Cancel the running statements, and wait for their end. Return whether they have ended."""
+        """Cancel the running statements and wait until they have ended. Return whether they have ended."""
         ...
 
 
 class HiveLocks:
-    """The locks of one Spark driver: those of all its sessions. Made by :func:`enable_hive_locks`.
+    """The locks of all sessions of one Spark driver. In Spark Connect, the locks of one session.
 
-    In Spark Connect: the locks of one session.
+    :func:`enable_hive_locks` returns it.
     """
 
     def __init__(self, side: Side, leases: DriverLeases) -> None:
@@ -89,10 +89,11 @@ class HiveLocks:
     def lease(self, reads: Iterable[str] = (), writes: Iterable[str] = ()) -> Iterator[None]:
         """Hold one lease for all statements in the body, in this thread.
 
-        A statement that the lease covers takes no locks of its own. One that needs more asks for it, or fails, by
-        ``outside``.
+        A statement that the lease covers takes no locks of its own. If a statement needs more, ``outside`` decides
+        whether it asks for the rest or fails.
 
-        :param reads: names of data, as in a task's ``reads``: ``dw.flights/dt=2013-01-01..2013-01-07``.
+        :param reads: names of data that the body reads, as in a task's ``reads``:
+            ``dw.flights/dt=2013-01-01..2013-01-07``.
         :param writes: names of data that the body changes.
         """
         shared, exclusive = planning.plan(reads, writes, self._side.tables)
@@ -100,16 +101,16 @@ class HiveLocks:
             yield
 
     def explain(self, statement: Any) -> str:
-        """The locks that *statement* would take, as Hive's EXPLAIN LOCKS prints them. Nothing is executed.
+        """The locks that *statement* would take, as Hive's EXPLAIN LOCKS prints them. The statement is not executed.
 
         :param statement: SQL, or a DataFrame.
         """
-        found = self._side.explained(statement)
+        found = self._side.plan_of(statement)
         return planning.explain(found.reads, found.writes)
 
     def disable(self) -> None:
         """Stop locking, and release everything that the driver holds."""
-        self._side.end()
+        self._side.stop()
         self._leases.close()
 
 
@@ -126,26 +127,25 @@ def enable_hive_locks(
     keeper: str | None = None,
     progress: bool | None = None,
 ) -> HiveLocks:
-    """From now on, each statement of this driver takes the locks that Hive would take, and frees them when it has ended.
+    """Make each statement of this driver take the locks that Hive would take, and release them when it has ended.
 
-    :param spark: the SparkSession. All sessions of its driver are covered.
-    :param url: the lock store, in the form of :func:`~airflow_hivelock.locks.connect`. None: the setting
+    :param spark: the SparkSession. All sessions of its driver take locks. In Spark Connect only this session does.
+    :param url: the lock store, in the form of :func:`~airflow_hivelock.locks.connect`. Default: the setting
         ``spark.hivelock.url``, or the environment variable ``AIRFLOW_HIVELOCK_URL``.
-    :param outside: what a statement does under a lease, of an Airflow task or of :meth:`HiveLocks.lease`, that does not
-        hold what it needs: ``ask`` for the rest, or ``fail``.
-    :param timeout_s: how long a statement waits for its locks, in seconds; None: without end.
-    :param lease_s: how long a lease is trusted without renewal, in seconds. It is renewed while the statement runs.
-    :param unknown: ``lock``: an unknown command locks everything that it names, EXCLUSIVE; ``refuse`` it otherwise. Not in
-        Spark Connect.
+    :param outside: what a statement does if it runs under a lease and needs more than the lease holds: ``ask`` for the
+        rest, or ``fail``. The lease is that of an Airflow task or of :meth:`HiveLocks.lease`.
+    :param timeout_s: how long a statement waits for its locks, in seconds. None: without a limit.
+    :param lease_s: how long a lease is trusted without renewal, in seconds. A thread renews it while the statement runs.
+    :param unknown: ``refuse`` an unknown command, or ``lock`` everything that it names, EXCLUSIVE. Not in Spark Connect.
     :param catalogs: Spark's catalogs with the tables of this Hive metastore. Not in Spark Connect.
     :param others: the catalogs with tables that need no lock here. Not in Spark Connect.
-    :param keeper: the installation id of an Airflow. Its keeper frees the locks of this driver after the driver's process has
-        ended. On YARN and Kubernetes also the Airflow connection to the cluster: ``etl-prod/spark_default``. The keeper then
-        asks the cluster. None: the setting ``spark.hivelock.keeper``; without it, a user frees them.
-    :param progress: write a line while a statement waits; None: in notebooks and terminals.
+    :param keeper: the installation id of an Airflow. Its keeper releases the locks of this driver after the driver's process
+        has ended. On YARN and Kubernetes, add the Airflow connection to the cluster: ``etl-prod/spark_default``. The keeper
+        then asks the cluster. Default: the setting ``spark.hivelock.keeper``. Without a keeper, a user releases the locks.
+    :param progress: whether a statement shows a line while it waits. Default: in notebooks and terminals.
     :raises InvalidRequest: no lock store is named, or an option is wrong.
     :raises StoreUnavailable: the lock store does not answer.
-    :raises Unsupported: the lock store takes no locks.
+    :raises Unsupported: the lock store only lists locks.
     """
     if unknown not in ("refuse", "lock"):
         raise InvalidRequest(f"unknown={unknown!r}: use 'refuse' or 'lock'")
@@ -153,8 +153,8 @@ def enable_hive_locks(
     if is_connect(spark):
         if unknown != "refuse" or [*catalogs] != [CATALOG] or others:
             raise InvalidRequest(
-                "unknown, catalogs and others have no effect in Spark Connect, because its session gives no plan; leave them "
-                "out, and run what is refused under a lease that names its data: HiveLocks.lease(writes=[…])"
+                "unknown, catalogs and others have no effect in Spark Connect, because the client has no plan; remove them, "
+                "and run refused statements under a lease that names their data: HiveLocks.lease(writes=[…])"
             )
         side = ConnectLocks(spark)
     else:
@@ -165,7 +165,7 @@ def enable_hive_locks(
         keeper = spark.conf.get(KEEPER_SETTING, None)
     work = side.work(keeper) if keeper else None
     manager = _connected(spark, url)
-    if not side.sets(SAFE_INSERT):
+    if not side.has_setting(SAFE_INSERT):
         spark.conf.set(SAFE_INSERT, "false")
     leases = DriverLeases(
         manager,
@@ -179,22 +179,22 @@ def enable_hive_locks(
         stop=lambda _: side.cancel(),
         interrupted=side.interrupt,
     )
-    side.begin(leases)
+    side.start(leases)
     return HiveLocks(side, leases)
 
 
 def _connected(spark: Any, url: str | None) -> LockManager:
-    """The manager of the lock store at *url*, or of the one in the session's settings."""
+    """The lock manager of the store at *url*, or of the store in the session's settings."""
     url = url or spark.conf.get(URL_SETTING, None) or os.environ.get(URL)
     if not url:
         raise InvalidRequest(
-            f"the lock store is not known: give its url, or set {URL_SETTING} or {URL}, as in zookeeper://zk1:2181/hive"
+            f"no lock store is named; pass its url, or set {URL_SETTING} or {URL}, as in zookeeper://zk1:2181/hive"
         )
     manager = connect(url)
     if not manager.capabilities.acquires:
         manager.close()
         raise Unsupported(
-            "this lock store only lists locks; give the one that Hive locks in, as in zookeeper://zk1:2181/hive"
+            "this lock store only lists locks; use the lock store of Hive itself, as in zookeeper://zk1:2181/hive"
         )
     return manager
 

@@ -1,4 +1,4 @@
-"""One statement under its locks: planned before it has them, and again under them."""
+"""Runs one statement under its locks. The statement is planned before it takes its locks, and checked under them."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ if TYPE_CHECKING:
     from airflow_hivelock.spark.leases import DriverLeases
 
 MOST_PLANS = 10
-"""How often a statement is planned again because the tables have changed while it waited."""
+"""How often a statement is planned again because a table or view has changed while it waited."""
 
 
 class NotPlanned(InvalidRequest):
-    """What a statement locks is not known. It runs only under a lease that names its data."""
+    """The locks of a statement cannot be worked out. The statement runs only under a lease that names its data."""
 
 
 @dataclass(frozen=True)
 class Planned:
     """A statement and its locks.
 
-    :param again: plans the statement under its locks, because tables and views may have changed since. It returns the same
-        plan if they have not, and None if the statement touches no data any more.
-    :param analysed: Spark's analysed plan, which can be run in place of the statement; None: the statement is to be run.
+    :param again: plans the statement again under its locks, because tables and views may have changed meanwhile. It
+        returns the same plan if they have not changed. It returns None if the statement no longer touches data.
+    :param analysed: Spark's analysed plan, which Spark runs in place of the statement. None: Spark runs the statement.
     """
 
     plan: Plan
@@ -38,9 +38,9 @@ class Planned:
 
 @contextmanager
 def hold(leases: DriverLeases, plan: Callable[[], Planned | None], query: str) -> Iterator[Planned | None]:
-    """Hold the locks of a statement for the time of the body. The body gets the plan that the locks cover.
+    """Hold the locks of a statement for the time of the body. Yield the plan that the locks cover.
 
-    :param plan: plans the statement; None: it touches no data.
+    :param plan: plans the statement. It returns None if the statement does not touch data.
     :param query: the statement, as listings show it.
     """
     found = planned(leases, plan)
@@ -54,13 +54,13 @@ def hold(leases: DriverLeases, plan: Callable[[], Planned | None], query: str) -
                 yield again
                 return
         found = again
-    raise InvalidRequest(f"the tables of {query[:80]!r} changed {MOST_PLANS} times while it was planned; try again")
+    raise InvalidRequest(f"the tables of {query[:80]!r} changed {MOST_PLANS} times while it was planned; run it again")
 
 
 def planned(leases: DriverLeases, plan: Callable[[], Planned | None]) -> Planned | None:
-    """What *plan* returns. Return None for a statement that it cannot plan under a lease that names its data.
+    """Plan a statement with *plan*. Return None if it cannot be planned and runs under a lease that names its data.
 
-    :raises NotPlanned: this thread has no such lease.
+    :raises NotPlanned: it cannot be planned, and this thread has no such lease.
     """
     try:
         return plan()

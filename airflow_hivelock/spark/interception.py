@@ -90,7 +90,7 @@ def active_session() -> Any:
 
 
 def _locks_of(session: Any) -> StatementLocks | None:
-    return next((locks for locks in _enabled if locks.concerns(session)), None)
+    return next((locks for locks in _enabled if locks.begins_statement(session)), None)
 
 
 def _change(cls: type, name: str, made: Callable[[Any], Any]) -> None:

@@ -1,4 +1,4 @@
-"""Values of Scala in the driver's JVM, as Python's."""
+"""Calls into the driver's JVM, and Python values from Scala values."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ LISTS = (
     "org.apache.spark.sql.execution.datasources.PruneFileSourcePartitions",
     "org.apache.spark.sql.hive.execution.PruneHiveTablePartitions",
 )
-"""The rules of Spark's optimiser that list partitions and their files. They leave the conditions as they are."""
+"""The rules of Spark's optimiser that list partitions and their files. They do not change the conditions of a plan."""
 
 _UNIT = "\x1f"
-"""Between pairs of texts. A property may have several lines."""
+"""The separator of pairs of texts. The value of a property can have several lines."""
 
 _SEPARATOR = "\n"
-"""Between texts. The metastore escapes it in the name of a partition, and takes it in no other name."""
+"""The separator of names. The metastore escapes it in the name of a partition, and rejects it in other names."""
 
 
 class Jvm:
@@ -54,17 +54,18 @@ class Jvm:
         self._function = self._jvm.java.lang.Class.forName("scala.Function0")
 
     def is_command(self, node: Any) -> bool:
-        """Whether Spark runs the node as a command, at once."""
+        """Whether the node is a command, which Spark runs immediately."""
         return bool(self._is_instance(COMMAND, node))
 
     def rows(self, session: Any, analysed: Any) -> Any:
-        """The Dataset of an analysed plan, made as ``spark.sql`` makes it: a command runs at once."""
+        """Run an analysed command, or create the Dataset of an analysed query, as ``spark.sql`` does."""
         return self._dataset.ofRows(session, analysed)
 
     def optimised(self, session: Any, analysed: Any) -> Any:
-        """The plan as Spark's optimiser narrows it, without a list of partitions and files: that takes most of the time.
+        """The plan after Spark's optimiser.
 
-        The setting for that is one of this thread of the JVM only. Spark takes a function to run under it.
+        The optimiser does not list partitions and files here, because that takes most of its time. Only this thread of
+        the JVM has the setting for that: Spark runs a function with the setting.
         """
         state = session.sessionState()
         execution = state.executePlan(analysed, self.skip)
@@ -72,7 +73,7 @@ class Jvm:
             conf = state.conf().clone()
             conf.setConfString(EXCLUDED, ",".join(filter(None, (conf.getConfString(EXCLUDED, ""), *LISTS))))
             function = self._handler.create(self._function, execution, "optimizedPlan")
-            with suppress(Py4JJavaError, PySparkException):  # the optimiser fails: the next call gives its own error
+            with suppress(Py4JJavaError, PySparkException):  # if the optimiser fails, the call below raises its error
                 return self._conf.withExistingConf(conf, function)
         return execution.optimizedPlan()
 
@@ -80,7 +81,7 @@ class Jvm:
         """The parsed plan of *text*.
 
         :param session: Spark's session in the JVM.
-        :param args: the values of its parameters as SQL, by name or a list; None is NULL.
+        :param args: the parameters as SQL literals, in a dict by name or in a list. None is NULL.
         """
         parser = session.sessionState().sqlParser()
         if not args:
@@ -104,7 +105,7 @@ class Jvm:
                 lambda: catalyst.analysis.PosParameterizedQuery(parser.parsePlan(text), found),
                 lambda: catalyst.analysis.PosParameterizedQuery(parser.parsePlan(text), self._array(values_)),
             )
-        for way in ways[:-1]:  # of Spark 4.1, of 4.0, and of 3.5
+        for way in ways[:-1]:  # the ways of Spark 4.1, 4.0 and 3.5
             try:
                 return way()
             except (Py4JError, TypeError) as error:
@@ -119,29 +120,29 @@ class Jvm:
         return array
 
     def path(self, text: str) -> Any:
-        """Hadoop's path of that text, in full."""
+        """Hadoop's absolute path for *text*."""
         path = self._jvm.org.apache.hadoop.fs.Path(text)
         return path.getFileSystem(self.session.sessionState().newHadoopConf()).makeQualified(path)
 
 
 def kind(value: Any) -> str:
-    """The simple name of the class of *value*; empty for a value that Python has made its own."""
+    """The simple name of the Scala class of *value*. Empty if py4j has converted *value* to a Python value."""
     if not hasattr(value, "_target_id"):
         return ""
-    with suppress(Py4JError):  # it is no case class
+    with suppress(Py4JError):  # only a case class has a prefix
         if name := value.productPrefix():
             return str(name)
     return str(value.getClass().getSimpleName()).removesuffix("$")
 
 
 def same(one: Any, other: Any) -> bool:
-    """Whether two analysed plans read and change the same tables and views, in the same way."""
-    # Spark compares no names of tables and views, and the text of a plan does not show everything else.
+    """Whether two analysed plans read and change the same tables and views in the same way."""
+    # sameResult does not compare the names of tables and views. The text of a plan shows those names, but not the rest.
     return one is other or bool(one.sameResult(other) and _text(one) == _text(other) != "")
 
 
 def _text(plan: Any) -> str:
-    """The text of a plan without the numbers that each analysis gives anew; empty if Spark has cut it."""
+    """The text of a plan without the numbers that differ in each analysis. Empty if Spark has shortened the text."""
     text = str(plan.toString())
     return "" if "more characters" in text else re.sub(r"#\d+L?|(?<=CTERelation(?:Def|Ref) )\d+", "#", text)
 
@@ -152,33 +153,35 @@ def items(sequence: Any) -> Iterator[Any]:
 
 
 def texts(sequence: Any) -> list[str]:
-    """The texts of a Seq, in one question."""
+    """The texts of a Seq, from one call to the JVM."""
     return [each for each in sequence.mkString(_SEPARATOR).split(_SEPARATOR) if each]
 
 
 def pairs(found: Any) -> Iterator[tuple[str, str]]:
-    """The pairs of a Map of texts, in one question."""
+    """The pairs of a Map of texts, from one call to the JVM."""
     for pair in found.mkString(_UNIT).split(_UNIT):
         key, _, value = pair.partition(" -> ")
         yield key, value
 
 
 def optional(option: Any) -> Any:
-    """The value of an Option, or None."""
+    """The value of an Option. None if it is empty."""
     return option.get() if option.isDefined() else None
 
 
 def values(found: Any) -> Iterator[tuple[str, str | None]]:
-    """The pairs of a Map of texts. A value that is an Option may be None."""
+    """The pairs of a Map from texts to texts, or from texts to Options of texts."""
     for pair in items(found.toSeq()):
         value = pair._2()
         yield str(pair._1()), value if value is None or isinstance(value, str) else optional(value)
 
 
 def specs(found: Any) -> Iterator[Mapping[str, str]]:
-    """Partition specifications: of a Map, an Option of one, or a Seq of Maps or of pairs that begin with one.
+    """The partition specifications in *found*.
 
-    A column without a value is left out: its partitions are dynamic.
+    A column without a value is left out, because its partitions are dynamic.
+
+    :param found: a Map, an Option of a Map, a Seq of Maps, or a Seq of tuples whose first element is a Map.
     """
     name = kind(found)
     if name == "None":
@@ -195,5 +198,5 @@ def specs(found: Any) -> Iterator[Mapping[str, str]]:
 
 
 def elements(node: Any) -> Iterator[Any]:
-    """What a case class holds."""
+    """The elements of a case class."""
     return (node.productElement(place) for place in range(node.productArity()))

@@ -1,4 +1,4 @@
-"""The leases of one Spark driver: one for each statement, or one for several."""
+"""Takes, renews and releases the leases of one Spark driver: one for each statement, or one for several."""
 
 from __future__ import annotations
 
@@ -27,20 +27,20 @@ if TYPE_CHECKING:
     from airflow_hivelock.locks.plan.text import Plan
 
 Outside = Literal["ask", "fail"]
-"""What a statement does that needs more than the lease it runs under holds: ask for the rest, or fail."""
+"""What a statement does if it needs more than its lease holds: ask for the rest, or fail."""
 
 RETRY_S = 10.0
-"""How often a release is tried again that the lock store did not answer, in seconds."""
+"""The pause before a release is tried again if the lock store did not answer, in seconds."""
 
 _numbers = itertools.count(1)
-"""Of the statements of this process: each is an owner of its own."""
+"""The numbers of this process's statements. Each statement is a separate owner."""
 
 log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
 class TaskLease:
-    """The lease of the Airflow task that started this job, by the token that it was started with."""
+    """The lease of the Airflow task that started this job, and the fencing token of that start."""
 
     lease_id: str
     work: str
@@ -49,9 +49,9 @@ class TaskLease:
 
 @dataclass(frozen=True)
 class DriverName:
-    """Who asks: the driver of a Spark application, so that others can find out whether it still runs.
+    """The driver of a Spark application, as the owner of a lease names it. A user can then check whether it still runs.
 
-    :param application: its id, as its cluster knows it.
+    :param application: the id of the application in its cluster.
     :param cluster: the master, as in ``yarn`` or ``spark://host:7077``.
     """
 
@@ -65,9 +65,9 @@ class DriverName:
 
 @dataclass(frozen=True)
 class _Held:
-    """A lease that a thread works under.
+    """A lease of one thread.
 
-    :param several: it was taken for several statements, by name.
+    :param several: a user took it for several statements, and named its data.
     """
 
     lease: Lease
@@ -75,15 +75,15 @@ class _Held:
 
 
 class DriverLeases:
-    """Takes, renews and releases the leases of one driver. Safe for several threads.
+    """Takes, renews and releases the leases of one driver. Several threads can use it.
 
-    :param work: what to record under each lease, so that a keeper can judge it: a name, and what runs.
-    :param task_lease: the lease of the Airflow task that the driver works under, if it does.
-    :param outside: what a statement does that needs more than the lease it runs under holds.
-    :param lease_s: how long a lease is trusted without renewal, in seconds. A thread renews it at each third of that.
-    :param timeout_s: how long a statement waits for its locks, in seconds; None: without end.
+    :param work: the name and the record of the driver's work. A keeper checks by it whether the driver has ended.
+    :param task_lease: the lease of the Airflow task that started the driver, if there is one.
+    :param outside: what a statement does if it needs more than its lease holds.
+    :param lease_s: how long a lease is trusted without renewal, in seconds. A thread renews it after each third of it.
+    :param timeout_s: how long a statement waits for its locks, in seconds. None: without a limit.
     :param stop: called when a lease is lost while its statement runs.
-    :param interrupted: called when a statement was interrupted, as by Ctrl-C. Returns whether its jobs have ended.
+    :param interrupted: called when a statement is interrupted, as by Ctrl-C. Returns whether the statement has ended.
     """
 
     def __init__(
@@ -123,34 +123,33 @@ class DriverLeases:
     def covered(self, plan: Plan) -> bool:
         """Whether the leases of this thread contain all locks of the plan."""
         wanted = rules.with_parents(plan.reads, plan.writes)
-        return not rules.beyond(self._standing(), wanted)
+        return not rules.beyond(self._present(), wanted)
 
     @property
     def name_data(self) -> bool:
-        """Whether this thread works under a lease that was taken by the names of its data."""
+        """Whether this thread has a lease whose data a user has named."""
         return any(each.several for each in self._held.get())
 
     @contextmanager
     def locked(self, plan: Plan, query: str, *, several: bool = False) -> Iterator[None]:
-        """Hold the plan's locks for the time of the body. Locks that the thread's own leases hold are not taken again.
+        """Hold the plan's locks for the time of the body. Take only the locks that this thread does not hold yet.
 
-        :param query: what the locks are for, as listings show it.
+        :param query: the statement, as listings show it.
         :param several: the lease is for several statements.
-        :raises LockTimeout: others hold them.
-        :raises LockLost: a lease is gone. The work under it must stop.
-        :raises InvalidRequest: the statement would wait for a lease of its own thread, or needs more than the lease
-            that it runs under holds.
+        :raises LockTimeout: other owners hold the locks.
+        :raises LockLost: a lease has ended too early. The work under it must stop.
+        :raises InvalidRequest: the statement would wait for a lease of its own thread, or needs more than its lease holds.
         """
         wanted = rules.with_parents(plan.reads, plan.writes)
-        standing = self._standing() if wanted else []
+        present = self._present() if wanted else []
         if self._task_lease is not None and plan.writes:
             self._manager.check_token(self._task_lease.lease_id, self._task_lease.work, self._task_lease.token)
-        needed = rules.beyond(standing, wanted)
+        needed = rules.beyond(present, wanted)
         if not needed:
             yield
             return
-        if standing:
-            self._check_outside(needed, standing)
+        if present:
+            self._check_outside(needed, present)
             plan = replace(
                 plan,
                 reads=[each for each in plan.reads if Lock(each, LockMode.SHARED) in needed],
@@ -165,7 +164,7 @@ class DriverLeases:
             self._leave(held)
             raise
         except BaseException:
-            ended = False  # a second Ctrl-C ends the wait for the end
+            ended = False  # stays False if a second Ctrl-C interrupts the wait
             try:
                 ended = self._interrupted()
             finally:
@@ -173,19 +172,19 @@ class DriverLeases:
             raise
         if not self._leave(held):
             raise LockLost(
-                f"the lease of {lease.owner} ended while {query[:80]!r} ran: others may have changed its data, so do not "
-                "trust its result"
+                f"the lease of {lease.owner} ended while {query[:80]!r} ran: another job may have changed its data, so do "
+                "not trust its result"
             )
 
     def close(self) -> None:
-        """Release everything, and stop the renewals."""
+        """Release all leases and stop the renewals."""
         self._ended.set()
         for lease in [*self._open.values(), *self._unreleased]:
             self._release(lease)
         self._manager.close()
 
-    def _standing(self) -> list[Lock]:
-        """The locks that this thread works under."""
+    def _present(self) -> list[Lock]:
+        """The locks that this thread and its task hold."""
         held = [lock for each in self._held.get() for lock in each.lease.locks]
         if self._task_lease is not None:
             lease = self._manager.find(self._task_lease.lease_id)
@@ -196,23 +195,23 @@ class DriverLeases:
             held += lease.locks
         return held
 
-    def _check_outside(self, needed: list[Lock], standing: list[Lock]) -> None:
+    def _check_outside(self, needed: list[Lock], present: list[Lock]) -> None:
         parents = {parent for lock in needed for parent in lock.object.parents}
         named = ", ".join(str(lock) for lock in needed if lock.object not in parents)
         modes = {lock.object: lock.mode for lock in needed}
-        if queueing.excludes(modes, standing):
+        if queueing.excludes(modes, present):
             raise InvalidRequest(
-                f"this statement needs {named}, and would wait for the lease that it runs under, which holds that in another "
-                "mode; end that first (an iterator, or HiveLocks.lease), or name the data in its writes"
+                f"this statement needs {named}, and would wait for its own lease, which holds that data in another mode; "
+                "end that lease first (close the iterator, or leave HiveLocks.lease), or name the data in its writes"
             )
         if self._task_lease is None and not self.name_data:
-            return  # while an iterator is open, statements lock for themselves
+            return  # the lease is that of an open iterator, so the statement takes its own locks
         if self._outside == "fail":
             raise InvalidRequest(
-                f"this statement needs {named}, which the lease that it runs under does not hold; name the data in reads or "
-                "writes of the task or of HiveLocks.lease, or let the statement ask for it: outside='ask'"
+                f"this statement needs {named}, and its lease does not hold that; name the data in reads or writes of the "
+                "task or of HiveLocks.lease, or let the statement ask for it: outside='ask'"
             )
-        log.warning("%s is not in the lease that this statement runs under; asking for it", named)
+        log.warning("The lease of this statement does not hold %s; asking for it", named)
 
     def _acquire(self, plan: Plan, query: str) -> Lease:
         progress = Progress(rules.named(rules.with_parents(plan.reads, plan.writes)), self._progress)
@@ -245,22 +244,22 @@ class DriverLeases:
             raise
 
     def _leave(self, held: _Held) -> bool:
-        """Release the lease; whether it was held until now."""
+        """Release the lease. Return whether it was held until now."""
         self._forget(held)
         return self._release(held.lease) and held.lease.id not in self._lost
 
     def _abandon(self, held: _Held) -> None:
-        """Leave the lease in the lock store, because jobs under it may still run. A person frees it."""
+        """Keep the lease in the lock store, because its statement may still run. A user frees it."""
         self._forget(held)
         log.error(
-            "The interrupted statement of %s may still run. Its locks stay: when its Spark jobs have ended, free them with "
-            "DROP FORCE LEASE '%s'",
+            "The interrupted statement of %s may still run, so its locks stay. After its Spark jobs have ended, free them "
+            "with DROP FORCE LEASE '%s'",
             held.lease.owner,
             held.lease.id,
         )
 
     def _forget(self, held: _Held) -> None:
-        """Work under the lease no longer, and do not renew it."""
+        """Remove the lease from this thread, and stop renewing it."""
         self._held.set(tuple(each for each in self._held.get() if each is not held))
         with self._guard:
             self._open.pop(held.lease.id, None)
@@ -269,7 +268,7 @@ class DriverLeases:
         try:
             return self._manager.release(lease)
         except StoreUnavailable as error:
-            log.warning("The lease of %s is not released yet; trying again: %s", lease.owner, error)
+            log.warning("The lease of %s is not released yet; it is tried again: %s", lease.owner, error)
             self._unreleased.append(lease)
             return True
 
@@ -291,4 +290,4 @@ class DriverLeases:
                         log.error("%s", error)
                         self._stop(lease)
                 except HiveLockError as error:
-                    log.warning("The lease of %s was not renewed; trying again: %s", lease.owner, error)
+                    log.warning("The lease of %s was not renewed; it is tried again: %s", lease.owner, error)

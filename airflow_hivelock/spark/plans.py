@@ -1,4 +1,4 @@
-"""The locks of a statement, or of an action on a DataFrame, from Spark's analysed plan. Nothing is executed for it."""
+"""Plans the locks of a statement, or of an action on a DataFrame, from Spark's analysed plan. It executes nothing."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ _RUNS_AS_ANALYSED = ("CompoundBody", "ExecuteImmediateQuery", "UnresolvedExecute
 
 
 class SessionPlans:
-    """Plans for one session of Spark.
+    """Plans the statements of all sessions of one driver.
 
     :param catalogs: Spark's catalogs with Hive's tables.
     :param others: the catalogs with tables that need no lock.
-    :param lenient: lock everything that an unknown command names.
+    :param lenient: lock everything that an unknown command names, in place of a refusal.
     """
 
     def __init__(
@@ -49,12 +49,12 @@ class SessionPlans:
         self._places = Places(self._jvm, self.tables)
 
     def of_sql(self, session: Any, text: str, args: Any = None, *, runs: bool = False) -> Planned:
-        """The locks of the command *text*. A query has none, because it runs later.
+        """The locks of the command *text*. A query has none, because Spark runs it later.
 
         :param session: Spark's session in the JVM.
         :param args: the parameters of the text, as ``spark.sql`` takes them.
-        :param runs: a query has its locks, as if it ran at once.
-        :raises NotPlanned: what it locks is not known.
+        :param runs: plan a query too, as if it ran immediately.
+        :raises NotPlanned: its locks are not known.
         """
         literals = _literals(args) if args else args
 
@@ -62,7 +62,7 @@ class SessionPlans:
             parsed = self._jvm.parse(session, text, literals)
             if kind(parsed) in _RUNS_AS_ANALYSED:
                 raise NotPlanned(
-                    "Spark runs EXECUTE IMMEDIATE and scripts while it analyses them, so what they lock is not known before; "
+                    "Spark runs EXECUTE IMMEDIATE and scripts while it analyses them, so their locks are not known before; "
                     "run each statement by itself, or under a lease that names its data, HiveLocks.lease(writes=[…])"
                 )
             return session.sessionState().executePlan(parsed, self._jvm.skip).analyzed()
@@ -74,8 +74,8 @@ class SessionPlans:
                 return
             if literals and None in (literals.values() if isinstance(literals, dict) else literals):
                 raise NotPlanned(
-                    f"what {text[:80]!r} locks depends on a parameter that is no text, number or date; write the value into "
-                    "the statement, or run it under a lease that names its data, HiveLocks.lease(writes=[…])"
+                    f"the locks of {text[:80]!r} depend on a parameter that is not text, a number or a date; write the value "
+                    "into the statement, or run it under a lease that names its data, HiveLocks.lease(writes=[…])"
                 )
 
         return self._read(session, analyse, read)
@@ -106,7 +106,7 @@ class SessionPlans:
         return self._jvm.rows(session, analysed)
 
     def of_names(self, frame: Any, path: str = "") -> Plan:
-        """The tables and views that the DataFrame names, to read, and those at *path*, to write."""
+        """A plan that reads all tables and views of the DataFrame, and writes the tables at *path*."""
         planner, reader, _ = self._begin(frame.sparkSession())
         reader.names(_analysed(frame))
         if path:
@@ -114,7 +114,10 @@ class SessionPlans:
         return plan_touched(planner)
 
     def of_table(self, session: Any, table: str, *, writes: bool) -> Plan:
-        """The locks of a call of ``spark.catalog`` that changes *table*, or reads its data."""
+        """The locks of a call of ``spark.catalog`` on *table*.
+
+        :param writes: the call changes the table. Otherwise it reads the table's data.
+        """
         planner, reader, _ = self._begin(session)
         parts = session.sessionState().sqlParser().parseMultipartIdentifier(table)
         reader.write_table(parts) if writes else reader.read_table(parts)
@@ -123,9 +126,11 @@ class SessionPlans:
     def _read(
         self, session: Any, analyse: Callable[[], Any], read: Callable[[PlanReader, Any], None], analysed: Any = None
     ) -> Planned:
-        """The locks of what *analyse* returns, as *read* reads it.
+        """Plan a statement.
 
-        :param analysed: what *analyse* has returned last.
+        :param analyse: returns Spark's analysed plan of the statement.
+        :param read: adds what the analysed plan touches to the reader.
+        :param analysed: the latest analysed plan. None: call *analyse*.
         """
         found = analyse() if analysed is None else analysed
         planner, reader, answers = self._begin(session)
@@ -133,14 +138,14 @@ class SessionPlans:
         plan = plan_touched(planner)
 
         def again() -> Planned:
-            """Whatever the locks were read from is asked again, because a rival may have changed it before the grant."""
+            """Check all inputs of the plan again, because a rival may have changed one of them before the grant."""
             now = analyse()
             refresh(now)
             unchanged = (
                 not reader.by_path
                 and same(found, now)
                 and all(self._jvm.optimised(session, query).sameResult(former) for query, former in reader.queries)
-                and answers.still_hold()
+                and answers.unchanged()
             )
             return planned(now) if unchanged else self._read(session, analyse, read, now)
 
@@ -160,12 +165,12 @@ class SessionPlans:
 
 
 def _analysed(frame: Any) -> Any:
-    """The analysed plan of a DataFrame. A command in it has run, and is its rows."""
+    """The analysed plan of a DataFrame. Spark has run a command in it and has replaced it by the command's rows."""
     return frame.queryExecution().commandExecuted()
 
 
 def _literals(args: Any) -> Any:
-    """The parameters as SQL; NULL for a value that has no such literal."""
+    """The parameters as SQL literals. None for a value that has no literal here."""
     return (
         {name: _literal(value) for name, value in args.items()} if isinstance(args, dict) else list(map(_literal, args))
     )
@@ -183,9 +188,9 @@ def _literal(value: Any) -> str | None:
 
 
 def refresh(analysed: Any) -> None:
-    """Have Spark list the files of the plan's tables again: what it has listed may be from before the locks."""
+    """Make Spark list the files of the plan's tables again, because its own list may be older than the locks."""
     for each in (analysed, *items(analysed.subqueriesAll())):
         each.refresh()
     if not analysed.children().size():
-        for query in items(analysed.innerChildren()):  # of CREATE TABLE … AS SELECT
+        for query in items(analysed.innerChildren()):  # the query of CREATE TABLE … AS SELECT
             refresh(query)

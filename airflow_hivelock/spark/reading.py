@@ -1,4 +1,4 @@
-"""From Spark's analysed plan to what the planner collects: the one mapping of its nodes."""
+"""Reads Spark's analysed plan into the planner. This is the only mapping from Spark's plan nodes to reads and writes."""
 
 from __future__ import annotations
 
@@ -25,10 +25,11 @@ class PlanReader:
     """Reads one analysed plan into *planner*.
 
     :param session: Spark's session in the JVM.
-    :param lenient: lock everything that an unknown command names, EXCLUSIVE, where it would be refused.
-    :ivar queries: the queries that were read, each with its optimised plan.
-    :ivar by_path: whether a path was read or written.
-    :ivar transacts: whether it changes a table of Spark's second version, which may begin a transaction as it is analysed.
+    :param lenient: lock everything that an unknown command names, EXCLUSIVE, in place of a refusal.
+    :ivar queries: the analysed queries, each with its optimised plan.
+    :ivar by_path: the plan reads or writes a path.
+    :ivar transacts: the plan changes a table of Spark's data source version 2. Spark may begin a transaction when it
+        analyses such a plan.
     """
 
     def __init__(
@@ -44,9 +45,9 @@ class PlanReader:
         self.by_path = self.transacts = False
 
     def statement(self, analysed: Any) -> bool:
-        """Add what the plan touches if it is a command, or several; whether it is one. A query runs later."""
+        """Add what the plan touches if it contains a command. Return whether it does. Spark runs a query later."""
         if kind(analysed) in ("Union", "WithCTE"):
-            found = [self.statement(child) for child in items(analysed.children())]  # each of them
+            found = [self.statement(child) for child in items(analysed.children())]  # any() would skip some of them
             return any(found)
         if kind(analysed) not in commands.KNOWN and not self._jvm.is_command(analysed):
             return False
@@ -54,33 +55,33 @@ class PlanReader:
         return True
 
     def query(self, analysed: Any) -> None:
-        """Add what the query reads when it runs: its data, as Spark's optimiser narrows it, and its views."""
+        """Add the views of the query, and the data that it reads after Spark's optimiser has narrowed it."""
         self.names(analysed)
         optimised = self._jvm.optimised(self._session, analysed)
         self.queries.append((analysed, optimised))
         self._scans(optimised, [])
 
     def write_table(self, parts: Any) -> None:
-        """Add a table that is written whole.
+        """Add a write of a whole table.
 
-        :param parts: its name, as Spark's parser cuts it.
+        :param parts: its name, as Spark's parser splits it.
         """
         self._planner.write(*self._names.of_parts(parts), how=Write.OVERWRITE)
 
     def read_table(self, parts: Any) -> None:
-        """Add a table that is read whole."""
+        """Add a read of a whole table."""
         for found in self._names.of_parts(parts):
             self._planner.look(found)
             self._planner.scans.append(Scan(found))
 
     def write_path(self, path: Any) -> None:
-        """Add the tables that a write to *path* changes: whole, since the writer is Spark's own."""
+        """Add writes of the tables with files at *path*. Spark's own writer needs the whole table."""
         self.by_path = True
         for found in self._places.of(path):
             self._planner.write(LockObject(found.database, found.table), how=Write.OVERWRITE)
 
     def read_path(self, path: Any) -> None:
-        """Add the tables or partitions with files at *path*."""
+        """Add reads of the tables or partitions with files at *path*."""
         self.by_path = True
         for found in self._places.of(path):
             self._planner.look(LockObject(found.database, found.table))
@@ -120,10 +121,10 @@ class PlanReader:
 
     def _change(self, node: Any, name: str) -> None:
         target = next(iter(self._names.named(node)), None)
-        if target is None:  # what is temporary, or of another catalog
+        if target is None:  # it is temporary, or in another catalog
             return
         if name in _IF_NOT_EXISTS and node.ignoreIfExists():
-            self._planner.look(target)  # one that exists stays as it is
+            self._planner.look(target)  # Spark does not change an existing table
             return
         found = [self._names.partition(target, spec) for spec in self._names.specs_of(node, name)] or [target]
         self._planner.write(*found, how=Write.INSERT if name.startswith("LoadData") else None)
@@ -153,7 +154,7 @@ class PlanReader:
 
     def _view(self, node: Any, name: str) -> None:
         if name == "CreateViewCommand" and kind(node.viewType()) != "PersistedView":
-            return  # a temporary view costs nothing: its tables are locked while an action reads them
+            return  # an action that reads the temporary view locks its tables
         self._planner.write(*self._names.named(node)[:1])
         for query in _inner(node):
             self.names(query)
@@ -176,7 +177,7 @@ class PlanReader:
             if table is None:
                 self.write_path(node.outputPath())
             elif (target := self._names.of_table(table.identifier())) is not None:
-                # Spark's own writers share a directory of the table, whichever of its partitions they write.
+                # Spark's own writers of different partitions share a directory of the table.
                 self._planner.write(target, how=Write.OVERWRITE)
         elif name == "SaveIntoDataSourceCommand":
             path = optional(node.options().get("path"))
@@ -198,15 +199,16 @@ class PlanReader:
             self._write_relation(leaf)
         for each in (target, *others):
             self.query(each)
-        for each in items(node.subqueriesAll()):  # they refer to rows outside, so they cannot be narrowed alone
+        # Subqueries use columns of the outer query, so Spark cannot narrow them alone.
+        for each in items(node.subqueriesAll()):
             for leaf in items(each.collectLeaves()):
                 self._scan(leaf, [])
 
     def _unknown(self, node: Any, name: str) -> None:
         if not self._lenient:
             raise NotPlanned(
-                f"what Spark's command {name} locks is not known here; run it under a lease that names its data, "
-                "HiveLocks.lease(writes=[…]), or have such commands lock everything that they name: "
+                f"the locks of Spark's command {name} are not known; run it under a lease that names its data, "
+                "HiveLocks.lease(writes=[…]), or let unknown commands lock everything that they name: "
                 "enable_hive_locks(…, unknown='lock')"
             )
         named = self._names.named(node)
@@ -214,14 +216,13 @@ class PlanReader:
         found = [each for leaf in leaves if (each := self._names.of_relation(leaf)) is not None]
         if not named and not found:
             raise NotPlanned(
-                f"Spark's command {name} names no table here, so what it locks is not known; run it under a lease that "
+                f"Spark's command {name} names no known table, so its locks are not known; run it under a lease that "
                 "names its data, HiveLocks.lease(writes=[…])"
             )
         self._planner.write(*named, *found)
-        return
 
     def names(self, node: Any) -> None:
-        """Add the tables and views that an analysed query names."""
+        """Add all tables and views of an analysed query."""
         for each in (node, *items(node.subqueriesAll())):
             self._looks_below(each)
 
@@ -239,7 +240,10 @@ class PlanReader:
             self._looks_below(child)
 
     def _scans(self, node: Any, filters: list[Any]) -> None:
-        """Add what an optimised query reads; *filters* are those just above *node*."""
+        """Add what an optimised query reads.
+
+        :param filters: the conditions directly above *node*.
+        """
         for subquery in items(node.subqueriesAll()):
             self._scans_below(subquery, [])
         self._scans_below(node, filters)
@@ -252,7 +256,7 @@ class PlanReader:
             return
         above = filters if name == "SubqueryAlias" else []
         if name == "Filter":
-            # Spark hands no condition down past one with rand(), so those above exclude nothing.
+            # Spark does not push a condition below one with rand(), so the conditions above exclude no partition.
             above = [*(filters if node.condition().deterministic() else ()), node.condition()]
         for child in children:
             self._scans_below(child, above)
@@ -262,7 +266,7 @@ class PlanReader:
         if name in commands.NO_DATA:
             return
         if name == "InMemoryRelation":
-            # Blocks of a cache can be lost, and are then read again.
+            # Spark can lose blocks of a cache. It then reads the tables again.
             self._scans(leaf.cacheBuilder().logicalPlan(), [])
             return
         found = self._names.of_relation(leaf)
@@ -278,8 +282,8 @@ class PlanReader:
                 self.read_path(path)
         elif name not in ("LogicalRelation", "DataSourceV2Relation", "DataSourceV2ScanRelation") and not self._lenient:
             raise NotPlanned(
-                f"what Spark's plan reads by {name} is not known here; run the statement under a lease that names its "
-                "data, HiveLocks.lease(reads=[…])"
+                f"Spark's plan reads data by {name}, and its tables are not known; run the statement under a lease that "
+                "names its data, HiveLocks.lease(reads=[…])"
             )
 
     def _write_relation(self, relation: Any) -> None:
@@ -289,18 +293,18 @@ class PlanReader:
 
 
 _FILE_TABLES = frozenset("AvroTable CSVTable JsonTable OrcTable ParquetTable TextTable".split())  # noqa: SIM905
-"""Files that are read by path, in the second version of Spark's sources."""
+"""Tables of Spark's data source version 2 that stand for files at a path."""
 
 _IF_NOT_EXISTS = frozenset(("CreateDataSourceTableCommand", "CreateTable", "CreateTableCommand"))
 
 
 def _inner(node: Any) -> Iterator[Any]:
-    """The queries that a command holds in addition to its children."""
+    """The queries inside a command that are not its children."""
     return items(node.innerChildren())
 
 
 def _texts(filters: Iterable[Any], columns: Collection[str]) -> Iterator[str]:
-    """The filters that exclude partitions in Spark, as SQL: they use only partition columns."""
+    """The SQL of the filters by which Spark excludes partitions. They use only partition columns."""
     for each in filters:
         if kind(each) == "And":
             yield from _texts((each.left(), each.right()), columns)

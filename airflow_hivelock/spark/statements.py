@@ -1,4 +1,4 @@
-"""The locks around each statement of a driver: what the interception asks for."""
+"""Holds the locks of each statement of a driver. The replaced methods of PySpark call it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class StatementLocks:
-    """Holds the locks of a statement for the time of a body.
+    """Context managers that hold the locks of one statement for the time of the body.
 
     :param context: the SparkContext of the driver.
     """
@@ -31,21 +31,24 @@ class StatementLocks:
         self._leases = leases
         self._inside: ContextVar[bool] = ContextVar("inside", default=False)
 
-    def concerns(self, session: Any) -> bool:
-        """Whether a statement of *session* begins here: no statement runs already.
+    def begins_statement(self, session: Any) -> bool:
+        """Whether a call on *session* begins a statement. A call inside a statement belongs to that statement.
 
-        :raises InvalidRequest: the session is one of another Spark application, which has no locks.
+        :raises InvalidRequest: the session belongs to another Spark application, which has no locks.
         """
         if session._sc is not self._context:
             raise InvalidRequest(
-                f"this session belongs to Spark application {session._sc.applicationId}, and the locks are for an earlier one; "
-                "call enable_hive_locks for it, or HiveLocks.disable()"
+                f"this session belongs to Spark application {session._sc.applicationId}, and the locks belong to an earlier "
+                "application; call enable_hive_locks for it, or HiveLocks.disable()"
             )
         return not self._inside.get()
 
     @contextmanager
     def statement(self, session: Any, text: str, args: Any) -> Iterator[Callable[[], Any] | None]:
-        """Around ``spark.sql``. The body gets what runs the statement as it was planned; None: it is to be run as usual."""
+        """Hold the locks of ``spark.sql``.
+
+        Yield a function that runs the planned statement. Yield None if PySpark's own method has to run the text.
+        """
         java = session._jsparkSession
         with self._running(lambda: self._plans.of_sql(java, text, args), text) as found:
             if args or found is None or found.analysed is None:
@@ -55,26 +58,27 @@ class StatementLocks:
 
     @contextmanager
     def action(self, frame: Any, name: str) -> Iterator[None]:
-        """Around an action on a DataFrame."""
+        """Hold the locks of an action on a DataFrame."""
         with self._running(lambda: self._plans.of_frame(frame._jdf), name):
             yield
 
     @contextmanager
     def write(self, frame: Any, name: str, table: str = "", path: str = "") -> Iterator[None]:
-        """Around a write of a DataFrame to a table or a path."""
+        """Hold the locks of a write of a DataFrame to a table or a path."""
         with self._running(lambda: self._plans.of_write(frame._jdf, table, path), f"{name} {table or path}"):
             yield
 
     @contextmanager
     def call(self, session: Any, name: str, table: str = "", database: str = "", writes: bool = True) -> Iterator[None]:
-        """Around a call of ``spark.catalog`` that changes a table or a database, or reads a table's data."""
+        """Hold the locks of a call of ``spark.catalog``. The call changes a table or a database, or reads a table's data."""
 
         def plan() -> Planned:
             if database:
                 found = Plan([], [LockObject(database)], {})
             else:
                 found = self._plans.of_table(session._jsparkSession, table, writes=writes)
-            whole: Planned = Planned(found, lambda: whole)  # it names the whole table, whatever a rival changes
+            # No change of a rival matters, because the lock is on the whole table or database.
+            whole: Planned = Planned(found, lambda: whole)
             return whole
 
         with self._running(plan, f"{name} {table or database}"):
@@ -82,15 +86,17 @@ class StatementLocks:
 
     @contextmanager
     def rows(self, frame: Any, begin: Callable[[], Iterator[Any]]) -> Iterator[Iterator[Any]]:
-        """Hold the locks of the frame's data while its rows are read one by one."""
+        """Hold the locks of the DataFrame's data while the caller reads its rows one by one."""
         with hold(self._leases, lambda: self._plans.of_frame(frame._jdf), "DataFrame.toLocalIterator"):
             with self._in_a_statement():
                 rows = begin()
             yield rows
 
     def refuse_later(self, frame: Any, what: str, step: str) -> None:
-        """Refuse a read of the frame's tables that happens later, when no lock is held.
+        """Refuse a read of the DataFrame's tables that happens later, when no lock is held.
 
+        :param what: the kind of read, as the message names it.
+        :param step: what the user can do instead.
         :raises InvalidRequest: it reads tables that the lease of this thread does not hold.
         """
         found = planned(self._leases, lambda: self._plans.of_frame(frame._jdf))
@@ -98,15 +104,15 @@ class StatementLocks:
             raise InvalidRequest(f"{what} reads {_some(found.plan)} later, when no lock is held; {step}")
 
     def refuse_stream(self, frame: Any, path: str) -> None:
-        """Refuse a stream that reads Hive's tables, or writes to *path* in one: it runs on after its start.
+        """Refuse a stream that reads Hive's tables, or writes to a *path* of one. A stream continues after its start.
 
-        :raises InvalidRequest: it does.
+        :raises InvalidRequest: the stream reads or writes such a table.
         """
         plan = self._plans.of_names(frame._jdf, path)
         if plan.reads or plan.writes:
             raise InvalidRequest(
-                f"a stream that touches {_some(plan)} has no end at which its locks could be freed; read and write the table in "
-                "foreachBatch, which locks for each batch"
+                f"a stream that touches {_some(plan)} never ends, so its locks would never be released; read and write the "
+                "table in foreachBatch, which locks each batch"
             )
 
     @contextmanager
@@ -116,7 +122,7 @@ class StatementLocks:
 
     @contextmanager
     def _in_a_statement(self) -> Iterator[None]:
-        """What PySpark calls of itself in the body belongs to the same statement."""
+        """Count PySpark's own calls in the body as parts of one statement."""
         inside = self._inside.set(True)
         try:
             yield
@@ -124,9 +130,10 @@ class StatementLocks:
             self._inside.reset(inside)
 
     def close(self) -> None:
-        """Release everything that the driver holds."""
+        """Release all leases of the driver."""
         self._leases.close()
 
 
 def _some(plan: Plan) -> str:
+    """The first data of the plan, for a message."""
     return ", ".join(str(each) for each in (*plan.writes, *plan.reads)[:3])

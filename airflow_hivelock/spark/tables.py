@@ -1,4 +1,4 @@
-"""What a Spark session knows of its tables: the planner's catalog."""
+"""The planner's catalog, from the catalog of a Spark session."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 
 
 class SessionTables:
-    """A :class:`~airflow_hivelock.locks.hive.catalog.Catalog` over the catalog that the session itself uses.
+    """A :class:`~airflow_hivelock.locks.hive.catalog.Catalog` that asks the session's own catalog.
 
-    It needs no address and no credentials beyond the session's own.
+    So it needs no address and no credentials.
     """
 
     def __init__(self, jvm: Jvm) -> None:
@@ -33,7 +33,7 @@ class SessionTables:
         return _table(self.description(table))
 
     def description(self, table: LockObject) -> Any:
-        """Spark's CatalogTable of that name; None if there is none."""
+        """Spark's CatalogTable of *table*. None if it does not exist."""
         try:
             return self._catalog.getTable(table.database, table.table)
         except PySparkException:
@@ -54,7 +54,7 @@ class SessionTables:
         return texts(self._catalog.listTables(database)) if self._catalog.databaseExists(database) else []
 
     def locations(self, database: str) -> Iterator[tuple[str, str]]:
-        """The tables of *database* that have a location, each with it."""
+        """The name and the location of each table of *database* that has a location."""
         for found in items(self._catalog.getTablesByName(database, self._catalog.listTables(database))):
             location = optional(found.storage().locationUri())
             if location is not None and found.tableType().name() != "VIEW":
@@ -62,11 +62,11 @@ class SessionTables:
 
 
 class Answers:
-    """The catalog of one plan. It knows what was asked and answered."""
+    """The catalog of one plan. It remembers its answers, so that the plan can be checked under the locks."""
 
     def __init__(self, tables: SessionTables) -> None:
         self._tables = tables
-        self._given: list[tuple[Callable[[], Any], Any]] = []
+        self._answers: list[tuple[Callable[[], Any], Any]] = []
 
     def table(self, table: LockObject) -> Table | None:
         return _table(self._ask(partial(self._tables.description, table)))
@@ -78,13 +78,13 @@ class Answers:
         found: list[str] = self._ask(partial(self._tables.names, database))
         return found
 
-    def still_hold(self) -> bool:
-        """Whether the catalog gives the same answers again."""
-        return all(ask() == answer for ask, answer in self._given)
+    def unchanged(self) -> bool:
+        """Ask the catalog again. Return whether it gives the same answers."""
+        return all(ask() == answer for ask, answer in self._answers)
 
     def _ask(self, ask: Callable[[], Any]) -> Any:
         answer = ask()
-        self._given.append((ask, answer))
+        self._answers.append((ask, answer))
         return answer
 
 

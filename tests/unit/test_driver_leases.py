@@ -105,4 +105,4 @@ def test_a_session_of_another_application_does_not_run_unlocked(
     plans: Any = SimpleNamespace()
     mine = StatementLocks(object(), plans, of(driver, manager))
     with pytest.raises(InvalidRequest, match=r"application local-2.*call enable_hive_locks for it"):
-        mine.concerns(SimpleNamespace(_sc=SimpleNamespace(applicationId="local-2")))
+        mine.begins_statement(SimpleNamespace(_sc=SimpleNamespace(applicationId="local-2")))
