@@ -1,8 +1,11 @@
-"""Run the races and print who was harmed: ``python -m tests.system.race --tries 20``.
+"""Run the races and print how many tries did harm: ``python -m tests.system.race --tries 20``.
 
-Fails when a try under our locks was harmed, or when Spark alone was harmed in less than half of the
-tries to overwrite one partition: races that are not lost without locks prove nothing with them.
-Fails, too, when a step of the locks in ZooKeeper is not one of the specification.
+It fails in each of these cases:
+
+- A try under our locks did harm.
+- Without locks, less than half of the tries to overwrite one partition did harm. A race that is harmless without locks
+  proves nothing about the locks.
+- A step of the locks in ZooKeeper is not a step of the specification.
 """
 
 from __future__ import annotations
@@ -35,30 +38,30 @@ class Tally:
 
     def __str__(self) -> str:
         silent = sum(outcome.silent for outcome in self.outcomes)
-        told = f" ({silent} silent, {self.harmed - silent} failed)" if self.harmed else ""
-        return f"{self.harmed}/{len(self.outcomes)}{told}, {mean(o.race_s for o in self.outcomes):.1f} s"
+        how = f" ({silent} silent, {self.harmed - silent} failed)" if self.harmed else ""
+        return f"{self.harmed}/{len(self.outcomes)}{how}, {mean(o.race_s for o in self.outcomes):.1f} s"
 
 
 def run(course: Track, scenario: Scenario, mode: Mode, tries: int) -> Tally:
-    """Race, and print each harm when it happens."""
+    """Race *tries* times. Print each harm when it happens."""
     outcomes = []
     for number in range(1, tries + 1):
         outcome = course.race(scenario, mode)
         outcomes.append(outcome)
         if outcome.harmed:
-            told = [*outcome.wrong, *(error.partition("\n")[0] for error in outcome.errors)]
-            print(f"{scenario.name}, {mode.name}, try {number}: {' | '.join(told)}", file=sys.stderr, flush=True)
+            harms = [*outcome.wrong, *(error.partition("\n")[0] for error in outcome.errors)]
+            print(f"{scenario.name}, {mode.name}, try {number}: {' | '.join(harms)}", file=sys.stderr, flush=True)
     return Tally(outcomes)
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.system.race", description=__doc__)
     parser.add_argument("--tries", type=int, default=20, help="of each scenario in each mode; default: %(default)s")
-    parser.add_argument("--all", action="store_true", help="also the locks without Hive's writer, and it without them")
-    parser.add_argument("--session", action="store_true", help="the locks of enable_hive_locks, which nobody names")
-    parser.add_argument("--hive", action="store_true", help="real Hive is the third, with its own locks")
+    parser.add_argument("--all", action="store_true", help="also locks with Spark's writer, and Hive's writer alone")
+    parser.add_argument("--session", action="store_true", help="the locks of enable_hive_locks; no job names its locks")
+    parser.add_argument("--hive", action="store_true", help="real Hive takes part, with its own locks")
     parser.add_argument("--first", action="store_true", help="only the first scenario")
-    parser.add_argument("--metastore", action="store_true", help="locks in the metastore, that of the release $HIVE")
+    parser.add_argument("--metastore", action="store_true", help="locks in the metastore of the Hive release $HIVE")
     arguments = parser.parse_args()
     scenarios: Sequence[Scenario] = SCENARIOS[:1] if arguments.first else SCENARIOS
     if arguments.hive:
@@ -83,7 +86,7 @@ def main() -> int:
     print("| --- " * (len(modes) + 1) + "|")
     for scenario in scenarios:
         print(f"| {scenario.name} | {' | '.join(str(tallies[scenario, mode]) for mode in modes)} |")
-    print("\nharmed/tries (silently, or a job failed), mean time until both were over.")
+    print("\nharmful tries/tries (silent, or a job failed), mean time until the last job had ended.")
     print(f"{time.monotonic() - started:.0f} s in all.")
     print(trace, *trace.wrong, sep="\n")
 

@@ -1,7 +1,7 @@
-"""Overwrite a partition, and stop halfway for as long as a gate is shut: ``halfway.py TABLE JOB NOTES DAY``.
+"""Overwrite a partition, and wait halfway until the file NOTES.gate exists: ``halfway.py TABLE JOB NOTES DAY``.
 
-NOTES.log gets a line when the job begins to write, when it stops, and when it has ended; NOTES.gate, a file, opens the
-gate. Whoever else writes the partition in between merges the files that are there, or loses his own.
+The job writes a line to NOTES.log when it begins to write, when it waits, and when it has ended. If another job writes the
+partition meanwhile, the files of both are mixed, or one job loses its files.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 
 FILES = 4
 ROWS = 400
-SHUT_S = 600.0
+WAIT_S = 600.0
 
 OVERWRITE = f"""
     INSERT OVERWRITE TABLE {{table}} PARTITION (dt = '{{day}}')
@@ -32,10 +32,10 @@ def main(table: str, job: str, notes: str, day: str) -> None:
     def written_by(file: int) -> str:
         if file == FILES - 1 and not gate.exists():
             note("is halfway")
-            until = time.monotonic() + SHUT_S
+            until = time.monotonic() + WAIT_S
             while not gate.exists():
                 if time.monotonic() > until:
-                    raise TimeoutError(f"nobody opened {gate}")
+                    raise TimeoutError(f"{gate} does not exist after {WAIT_S:g} s")
                 time.sleep(0.05)
         return job
 

@@ -1,6 +1,6 @@
 """Run applications in one driver, one after the other: ``in_turn.py '[["a.py", "--dt", "2013-01-15"], ["b.py"]]'``.
 
-A JVM takes longer to start than all of the example jobs to run.
+All applications share one JVM, because a JVM takes longer to start than the jobs run.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""A Spark job that stays up, run by spark-submit: ``job.py PORT`` takes orders from 127.0.0.1:PORT.
+"""A Spark job that stays up, for spark-submit: ``job.py PORT`` takes orders from 127.0.0.1:PORT.
 
-It ends when the connection does.
+The job ends when the connection ends.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ if TYPE_CHECKING:
 
 ACQUIRE_S = 120.0
 
-# One connection a store for the life of the process, as a worker's hook keeps it.
+# One connection for each store and process, as in the hook of an Airflow worker.
 manager_of = cache(connect)
 
 
 @contextmanager
 def locked(spark: SparkSession, order: Order) -> Iterator[None]:
-    """Hold the order's locks, if it asks for any and has none yet."""
+    """Hold the order's locks, if it names a lock store and has no lease."""
     if order.by_session:
         locks = enable_hive_locks(spark, order.locks_url, timeout_s=ACQUIRE_S)
         try:
@@ -58,7 +58,7 @@ def locked(spark: SparkSession, order: Order) -> Iterator[None]:
 
 
 def run(spark: SparkSession, order: Order, pause: Callable[[str], None]) -> Reply:
-    """Run one order. Spark's errors are its answer, and a lost lease; other errors of a lock manager end the process."""
+    """Run one order. The reply contains an error of Spark, or a lost lease. Other errors of the lock manager end the process."""
     for key, value in order.settings.items():
         spark.conf.set(key, value)
     with locked(spark, order):
@@ -77,7 +77,7 @@ def run(spark: SparkSession, order: Order, pause: Callable[[str], None]) -> Repl
 
 
 def overwrite(spark: SparkSession, order: Order, pause: Callable[[str], None]) -> float:
-    """Publish by way of the guard; how many milliseconds were between the look and its effect."""
+    """Publish with the guard. Return the time between its check and the effect, in milliseconds."""
     assert order.locks_url
     assert order.lease
     guard = Watched(manager_of(order.locks_url), order.lease[0], order.owner, order.lease[1], spark)
@@ -90,7 +90,7 @@ def overwrite(spark: SparkSession, order: Order, pause: Callable[[str], None]) -
 
 
 class Watched(Guard):
-    """A guard that tells where it is between a look and its effect."""
+    """A guard that calls *pause* at each step between its check and the effect."""
 
     pause: Callable[[str], None]
     publishes = False

@@ -1,4 +1,4 @@
-"""A job that is stopped with SIGSTOP while it overwrites a partition, and goes on after another has overwritten that."""
+"""A job is stopped with SIGSTOP while it overwrites a partition. It continues after another job has overwritten it."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ _numbers = itertools.count()
 class Late:
     """The result.
 
-    :param stopped: the answer of the job that was stopped.
+    :param stopped: the answer of the stopped job.
     :param rows: the job whose rows the partition has at the end.
-    :param window_ms: of the other job, between its look and the effect.
+    :param window_ms: the time between the check and the effect of the other job, in milliseconds.
     """
 
     stopped: Reply
@@ -35,7 +35,12 @@ class Late:
 
 
 def overtake(track: Track, at: str, *, later_try: bool = False, partition: bool = True) -> Late:
-    """Stop one job at *at*, force its lease free (or start its later try), have the other publish, and let it go on."""
+    """Stop one job, let the other job publish, and let the first one continue.
+
+    :param at: the step at which the first job is stopped.
+    :param later_try: the other job is a later attempt of the first one. Otherwise a user frees the first job's lease.
+    :param partition: the jobs overwrite a partition. Otherwise they overwrite a table.
+    """
     table, (one, other) = f"race.late_{next(_numbers)}", track.sparks
     name, spec = (f"{table}/dt=1", "PARTITION (dt = '1')") if partition else (table, "")
     make(one, table, f"(job STRING) {'PARTITIONED BY (dt STRING)' if partition else ''} STORED AS PARQUET")
@@ -67,18 +72,18 @@ def overtake(track: Track, at: str, *, later_try: bool = False, partition: bool 
 
 
 def make(spark: ResidentSpark, table: str, columns: str) -> None:
-    """A table, empty."""
+    """Create an empty table."""
     reply = spark.run(Order("job", ("CREATE DATABASE IF NOT EXISTS race", f"CREATE TABLE {table} {columns}")))
     assert not reply.error, reply.error
 
 
 def start(manager: LockManager, owner: str, name: str, attempt: int = 1) -> Lease:
-    """A lease on *name*, with a job under it."""
+    """A lease on *name*, with recorded work."""
     return manager.start_work(manager.acquire(owner=owner, writes=[name], attempt=attempt), "job", "")
 
 
 def overwriting(track: Track, name: str, job: str, lease: Lease) -> Order:
-    """One row, by that job, by way of the guard."""
+    """The order to overwrite *name* with one row of *job*, with the guard."""
     work = lease.work("job")
     assert work
     return Order(
@@ -87,7 +92,7 @@ def overwriting(track: Track, name: str, job: str, lease: Lease) -> Order:
 
 
 def rows(spark: ResidentSpark, table: str) -> tuple[str, ...]:
-    """Whose rows there are, by the word of one that may have cached others."""
+    """The jobs whose rows the table has. *spark* reads the files again, because it may have cached older ones."""
     reply = spark.run(Order("job", (f"REFRESH TABLE {table}", f"SELECT job FROM {table}")))
     assert not reply.error, reply.error
     return tuple(row[0] for row in reply.rows)

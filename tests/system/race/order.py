@@ -1,4 +1,4 @@
-"""The orders for a resident Spark, and its answers: a line of JSON each."""
+"""The orders for a resident Spark, and its answers. Each is a line of JSON."""
 
 from __future__ import annotations
 
@@ -11,13 +11,16 @@ from typing import Any
 class Order:
     """SQL statements to run in order, as one job.
 
-    :param locks_url: where to lock ``reads`` and ``writes`` for the time of the job, or where ``lease`` is; None: nowhere.
-    :param settings: Spark's SQL settings, which stay until the next order's.
-    :param lease: id and token of the lease that the owner works under.
-    :param overwrites: what to overwrite, under that lease, with the rows of the last statement, by way of the guard;
-        empty: they are the answer.
-    :param by_session: have the session lock for each statement, in place of ``reads`` and ``writes``.
-    :param pause_at: where to say so, and wait for a line; empty: nowhere.
+    :param owner: the owner of the locks.
+    :param settings: Spark's SQL settings. They stay until the next order changes them.
+    :param locks_url: the lock store for ``reads`` and ``writes``, or for ``lease``. None: the job takes no locks.
+    :param reads: the data to lock SHARED for the time of the job.
+    :param writes: the data to lock EXCLUSIVE for the time of the job.
+    :param lease: the id and the token of the owner's lease.
+    :param overwrites: the data that the guard overwrites with the rows of the last statement. Empty: the reply contains
+        the rows.
+    :param by_session: the session locks for each statement, in place of ``reads`` and ``writes``.
+    :param pause_at: the step at which the job sends a reply and waits for a line. Empty: it does not pause.
     """
 
     owner: str
@@ -41,7 +44,7 @@ class Order:
 
 @dataclass(frozen=True)
 class Reply:
-    """The rows of an order's last statement, or its error, or where it pauses."""
+    """The rows of an order's last statement, or its error, or the step at which it pauses."""
 
     rows: tuple[tuple[Any, ...], ...] = ()
     error: str | None = None

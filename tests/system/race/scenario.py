@@ -1,4 +1,4 @@
-"""Which two jobs race, what they would lock, and how to see that one has harmed the other."""
+"""The jobs of each race, their locks, and the check whether one job has harmed another."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 BASE = "base"
 COLUMNS = ", ".join(column.split()[0] for column in load_flights.COLUMNS.split(","))
-"""All but the day: Spark 3.5 has no ``* EXCEPT (dt)``."""
+"""All columns except the day. Spark 3.5 has no ``* EXCEPT (dt)``."""
 
 FLIGHTS = {
     "2013-01-12": 690,
@@ -23,28 +23,29 @@ FLIGHTS = {
     "2013-01-17": 927,
     "2013-01-18": 924,
 }
-"""The week that is loaded, and how many flights the CSV has on each of its days."""
+"""The days of the loaded week, each with its number of flights in the CSV."""
 
 WEEK = f"dt={min(FLIGHTS)}..{max(FLIGHTS)}"
 ROWS = (
     "SELECT dt, job, count(*), count(tailnum) FROM {table} "
     f"WHERE dt BETWEEN '{min(FLIGHTS)}' AND '{max(FLIGHTS)}' GROUP BY dt, job"
 )
-"""Who wrote each day's rows, and how many there are; it looks at every row."""
+"""The job that wrote the rows of each day, and their number. It reads every row."""
 
 REPORT = ROWS.replace(
     "count(tailnum)",
     "count_if(distance >= (SELECT avg(distance) FROM {table} "
     f"WHERE dt BETWEEN '{min(FLIGHTS)}' AND '{max(FLIGHTS)}'))",
 )
-"""The same as a report asks it, with the share of long flights: it goes over the week twice."""
+"""The same as a report, with the number of long flights. It reads the week twice."""
 
 
 @dataclass(frozen=True)
 class Job:
-    """One of the two: it overwrites one day with rows of its own, or else reads the week.
+    """One job of a race. It overwrites one day with its own rows, or reads the week.
 
-    :param name: what its rows have in the column ``job``.
+    :param name: the value of the column ``job`` in its rows.
+    :param day: the day that it overwrites. None: it reads the week.
     """
 
     name: str
@@ -52,17 +53,17 @@ class Job:
 
     @property
     def reads(self) -> tuple[str, ...]:
-        """Templates of what it locks to read."""
+        """Templates of the data that it locks SHARED."""
         return () if self.day else (f"{{table}}/{WEEK}",)
 
     @property
     def writes(self) -> tuple[str, ...]:
-        """Templates of what it locks to write."""
+        """Templates of the data that it locks EXCLUSIVE."""
         return (f"{{table}}/dt={self.day}",) if self.day else ()
 
     @property
     def statement(self) -> str:
-        """Template of its SQL. Four files, as the four tasks of a larger job would write."""
+        """Template of its SQL. It writes four files, like four tasks of a larger job."""
         if self.day is None:
             return REPORT
         return (
@@ -72,15 +73,15 @@ class Job:
 
     @property
     def hive_statement(self) -> str:
-        """Template of its SQL for Hive, which has no such hint and no conditional count."""
+        """Template of its SQL for Hive, which does not have that hint and ``count_if``."""
         return ROWS if self.day is None else self.statement.replace("/*+ REPARTITION(4) */ ", "")
 
 
 @dataclass(frozen=True)
 class Scenario:
-    """Two jobs that start at the same moment.
+    """Two jobs that start together.
 
-    :param hive: the job of real Hive, if it takes part.
+    :param hive: the job of real Hive, if Hive takes part.
     """
 
     name: str
@@ -88,20 +89,21 @@ class Scenario:
     hive: Job = Job("hive")
 
     def with_hive(self) -> Scenario:
-        """The same, and real Hive runs its job at that moment, too."""
+        """The same scenario with the job of real Hive, which starts together with the others."""
         return replace(self, jobs=(*self.jobs, self.hive))
 
     def wrong(self, rows: Iterable[tuple[Any, ...]], *, finished: bool) -> str | None:
-        """The error in the answer of :data:`ROWS`, or None.
+        """The error in *rows*, the answer of :data:`ROWS`. None if there is no error.
 
-        Every day must have all its rows from one job. ``finished``: both jobs are over, and a day that was to be
-        overwritten has been.
+        Every day must have all its rows from one job.
+
+        :param finished: all jobs have ended, so each day that a job overwrites must have the rows of such a job.
         """
         found: dict[str, dict[str, int]] = {day: {} for day in FLIGHTS}
         for day, job, count, _ in rows:
             found[day][job] = count
         bad = [
-            f"{day}: {_told(jobs)} of {FLIGHTS[day]}"
+            f"{day}: {_counts(jobs)} of {FLIGHTS[day]}"
             for day, jobs in found.items()
             if not any(jobs == {job: FLIGHTS[day]} for job in self._writers(day, finished=finished))
         ]
@@ -112,7 +114,7 @@ class Scenario:
         return writers if finished and writers else [*writers, BASE]
 
 
-def _told(jobs: Mapping[str, int]) -> str:
+def _counts(jobs: Mapping[str, int]) -> str:
     return " + ".join(f"{count} by {job}" for job, count in sorted(jobs.items())) or "none"
 
 

@@ -1,4 +1,4 @@
-"""Spark drivers: one that stays up and takes orders, and one that runs a job of the user's to its end."""
+"""Spark drivers: one that stays up and takes orders, and one that runs a user's job to its end."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).parents[3]
 SPARK = os.environ.get("SPARK")
-"""The Spark that runs the jobs, 3.5 or 4.0, in an environment of its own; None for that of this Python."""
+"""The Spark that runs the jobs, 3.5 or 4.0, in its own environment. None: the Spark of this Python."""
 
 PYTHON = ROOT / f".venv-spark-{SPARK}" / "bin" / "python" if SPARK else Path(sys.executable)
-"""Runs them; spark-submit is beside it. The servers, and Airflow, stay with this one."""
+"""The Python that runs the jobs; spark-submit is in the same folder. The servers and Airflow use this process's Python."""
 
 REPLY_S = 600.0
 SUBMIT_S = 600.0
 
-# A driver that lives for seconds spends most of them compiling itself.
+# A driver that lives for seconds would spend most of them on compiling.
 JAVA_OPTIONS = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
 
 
@@ -47,7 +47,10 @@ def environment(metastore: Metastore) -> dict[str, str]:
 
 
 def run_job(metastore: Metastore, application: Path, *arguments: str) -> str:
-    """Run one of the user's jobs to its end, and give what it printed; CalledProcessError when it fails."""
+    """Run a user's job to its end, and return its output.
+
+    :raises CalledProcessError: the job failed.
+    """
     done = subprocess.run(
         submit(application, *arguments),
         env={**os.environ, **environment(metastore)},
@@ -65,7 +68,7 @@ def run_job(metastore: Metastore, application: Path, *arguments: str) -> str:
 
 
 class ResidentSpark(Server):
-    """A driver of its own, under spark-submit, that runs one order after the other; a context manager."""
+    """A driver under spark-submit that runs one order after the other. A context manager."""
 
     def __init__(self, workdir: Path, metastore: Metastore) -> None:
         super().__init__(workdir)
@@ -75,12 +78,16 @@ class ResidentSpark(Server):
         self._stream: TextIO | None = None
 
     def send(self, order: Order) -> None:
-        """Have it begin an order."""
+        """Start an order."""
         self._open_stream.write(order.to_line())
         self._open_stream.flush()
 
     def receive(self) -> Reply:
-        """Its answer to the order sent before; ServerError when it dies, TimeoutError when it is late."""
+        """The answer to the latest order.
+
+        :raises ServerError: the driver died.
+        :raises TimeoutError: the answer is late.
+        """
         line = self._open_stream.readline()
         if not line:
             error = ServerError(f"{self.home} ended within an order")
@@ -89,22 +96,22 @@ class ResidentSpark(Server):
         return Reply.from_line(line)
 
     def run(self, order: Order) -> Reply:
-        """Run one order."""
+        """Run one order to its end."""
         self.send(order)
         return self.receive()
 
     def go_on(self) -> None:
-        """Let it go on from where its order pauses."""
+        """Let the paused order continue."""
         self._open_stream.write("\n")
         self._open_stream.flush()
 
     def suspend(self) -> None:
-        """SIGSTOP, to its JVM and its Python."""
+        """Stop its JVM and its Python with SIGSTOP."""
         os.killpg(self.pid, signal.SIGSTOP)
         os.waitid(os.P_PID, self.pid, os.WSTOPPED | os.WNOWAIT)
 
     def resume(self) -> None:
-        """SIGCONT."""
+        """Let its JVM and its Python continue, with SIGCONT."""
         os.killpg(self.pid, signal.SIGCONT)
 
     def command(self) -> list[str]:
@@ -122,7 +129,7 @@ class ResidentSpark(Server):
         return bool(arrived)
 
     def stop(self) -> None:
-        """Hang up, which ends it, and SIGKILL it when it does not."""
+        """Close the connection, which ends the driver. Kill the driver if it does not end."""
         self._listener.close()
         if self._stream is not None and self._connection is not None:
             self._stream.close()

@@ -1,6 +1,7 @@
-"""``python -m tests.system.race.sparks [--tries 20] [SPARK…]``: tries every Spark, and prints the table of docs/compatibility.md.
+"""Try every Spark: ``python -m tests.system.race.sparks [--tries 20] [SPARK…]``.
 
-With all of them, and 20 tries, the table is written there. Fails when a cell does.
+It prints the table of docs/compatibility.md. With all Sparks and 20 tries it writes the table there. It fails if a cell
+of the table fails.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ FULL_TRIES = 20
 
 SPARKS = ("3.5", "4.0", "4.3")
 BUNDLED = "4.3"
-"""The one beside Airflow; each of the others has an environment of its own."""
+"""The Spark in Airflow's environment. Each of the others has its own environment."""
 
 COLUMNS = (
     *(f"{scenario.name}: no lock, ours" for scenario in SCENARIOS),
@@ -33,7 +34,7 @@ GUARD = "publish_over_a_later_one or everybody_reads or without_the_guard"
 
 
 def run(spark: str, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """A module of Python's, with that Spark; what it says goes to stderr as well, all of it where it fails."""
+    """Run a Python module with that Spark. Print the end of its output to stderr, or all of it if the module fails."""
     environment = {name: value for name, value in os.environ.items() if name != "SPARK"}
     if spark != BUNDLED:
         environment["SPARK"] = spark
@@ -46,26 +47,26 @@ def run(spark: str, *arguments: str) -> subprocess.CompletedProcess[str]:
         timeout=CELL_S,
         check=False,
     )
-    said = done.stdout if done.returncode else done.stdout[-2000:]
-    print(spark, *arguments, said, sep="\n", file=sys.stderr, flush=True)
+    output = done.stdout if done.returncode else done.stdout[-2000:]
+    print(spark, *arguments, output, sep="\n", file=sys.stderr, flush=True)
     return done
 
 
 def version(spark: str) -> str:
-    """Which one it is, as it says itself."""
+    """The full version of that Spark."""
     python = Path(sys.executable) if spark == BUNDLED else ROOT / f".venv-spark-{spark}" / "bin" / "python"
-    said = subprocess.run(
+    done = subprocess.run(
         [python, "-c", "import pyspark; print(pyspark.__version__)"],
         stdout=subprocess.PIPE,
         text=True,
         timeout=CELL_S,
         check=True,
     )
-    return said.stdout.strip()
+    return done.stdout.strip()
 
 
 def races(spark: str, tries: int) -> list[str]:
-    """How many tries were harmed, without locks and with ours."""
+    """For each race the harmful tries without locks and with ours."""
     done = run(spark, "tests.system.race", "--tries", str(tries))
     mark = "✗" if done.returncode else "✓"
     found = [re.findall(rf"^\| {scenario.name} \|.*$", done.stdout, re.MULTILINE) for scenario in SCENARIOS]
@@ -73,13 +74,14 @@ def races(spark: str, tries: int) -> list[str]:
 
 
 def tests(spark: str, *arguments: str) -> str:
-    """Whether all of them passed, and how many."""
+    """Whether all tests passed, and their number."""
     done = run(spark, "pytest", "-q", "--timeout", "3600", *arguments)
     passed = re.search(r"(\d+) passed", done.stdout)
     return f"✓ {passed[1]} tests" if passed and not done.returncode else "✗"
 
 
 def row(spark: str, tries: int) -> list[str]:
+    """The cells of that Spark."""
     return [
         version(spark),
         *races(spark, tries),

@@ -1,4 +1,4 @@
-"""Two real Spark jobs on one Hive table: not harmed under our locks and by way of the guard, harmed without."""
+"""Two real Spark jobs on one Hive table: our locks and the guard prevent all harm, and without them there is harm."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ pytestmark = pytest.mark.integration
 TRIES = 2
 TRIES_MAX = 6
 
-# Spark alone loses most of the first two, so that the locks must be what keeps them. Two partitions are
-# kept by Hive's writer: Spark's shares a directory of the table among its jobs, which partition locks allow.
+# Without locks most tries of the first two do harm, so only the locks can prevent it. Partition locks allow the jobs on
+# two partitions, and with Spark's writer these jobs share a directory of the table. So they need Hive's writer.
 GUARDED = [
     (SAME_PARTITION, LOCKS_ALONE),
     (WEEK_READ, LOCKS_ALONE),
@@ -46,7 +46,7 @@ def test_nobody_is_harmed_under_locks(course: Track, scenario: Scenario, mode: M
 
 @pytest.fixture(params=["postgresql", "metastore"])
 def other_store(request: pytest.FixtureRequest, course: Track, tmp_path: Path) -> Iterator[str]:
-    """The URL of another store than ZooKeeper; the metastore is that of the jobs themselves."""
+    """The URL of another lock store than ZooKeeper. The metastore is that of the jobs."""
     if request.param == "metastore":
         yield f"metastore://127.0.0.1:{course.metastore.port}?timeout_s=300"
     else:
@@ -61,7 +61,7 @@ def test_nobody_is_harmed_under_the_locks_of_another_store(course: Track, other_
 
 
 def test_a_lock_manager_that_grants_everything_is_noticed(course: Track) -> None:
-    # To each process its own store: both jobs get what they ask for.
+    # Each process has its own store, so both jobs get their locks.
     apart = replace(course, locks_url="memory://")
     outcomes = (apart.race(SAME_PARTITION, LOCKS_ALONE) for _ in range(TRIES_MAX))
     assert any(outcome.harmed for outcome in outcomes)
@@ -80,7 +80,7 @@ def test_a_job_that_was_stopped_does_not_publish_over_a_later_one(
     course: Track, at: str, options: dict[str, bool]
 ) -> None:
     late = overtake(course, at, **options)
-    print(f"{at} {options}: {late.window_ms:.1f} ms between the other's look and its effect")
+    print(f"{at} {options}: {late.window_ms:.1f} ms between the other job's check and its effect")
     assert late.rows == ("other",)
     assert "LockLost" in str(late.stopped.error)
 
@@ -112,7 +112,7 @@ def test_everybody_reads_what_was_published_last(course: Track, number: int, col
 
 
 def test_each_step_of_the_locks_is_one_of_the_specification(course: Track) -> None:
-    """The last test of this module: ZooKeeper has logged the locks of those before it."""
+    """The last test of this module, because it checks ZooKeeper's log of the tests before it."""
     with connect(course.locks_url) as manager:
         manager.release(start(manager, "last", "race.last"))
     trace = course.trace()

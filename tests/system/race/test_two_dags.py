@@ -1,4 +1,7 @@
-"""Spark jobs of two DAGs of a real Airflow: every lock store holds those of one partition apart, and those of two pass."""
+"""Spark jobs of two DAGs of a real Airflow: on one partition they run one after the other, with every lock store.
+
+Jobs on two partitions run at the same time.
+"""
 
 from __future__ import annotations
 
@@ -44,14 +47,14 @@ def metastore(workdir: Path) -> Iterator[Metastore]:
 
 @pytest.fixture(scope="module")
 def spark(workdir: Path, metastore: Metastore) -> Iterator[ResidentSpark]:
-    """The test's own: it makes the tables, and reads them at the end."""
+    """The driver of the test itself, which creates the tables and reads them at the end."""
     with ResidentSpark(workdir / "spark", metastore) as spark:
         yield spark
 
 
 @pytest.fixture(scope="module")
 def urls(workdir: Path, zookeeper: ZooKeeperServer, postgres: PostgresServer, metastore: Metastore) -> dict[str, str]:
-    """The lock stores, by Airflow's connection to them."""
+    """The URLs of the lock stores, by the id of Airflow's connection."""
     return {
         "zookeeper": zookeeper.url,
         "postgresql": postgres.url,
@@ -100,10 +103,10 @@ def connection(url: str) -> dict[str, Any]:
 
 
 class Race:
-    """A run of each of the two DAGs, triggered at the same moment.
+    """A run of each of two DAGs, which are triggered together.
 
-    :param store: what they overwrite is ``race.<store>``; their DAGs are named for it.
-    :param managers: those of their locks, one that they share or one each.
+    :param store: both overwrite the table ``race.<store>``. The names of their DAGs end with it.
+    :param managers: the managers of their locks: a shared one, or one for each.
     """
 
     def __init__(self, af: AirflowServer, workdir: Path, store: str, managers: Sequence[LockManager]) -> None:
@@ -116,8 +119,8 @@ class Race:
         self._runs = [(dag_id, af.trigger(dag_id)) for dag_id in dags]
 
     def end(self) -> list[str]:
-        """Let who is halfway go on once the other is, too, or waits for his locks; give the states of both runs."""
-        self.af.wait(self._met, WAIT_S, "one run to be halfway, and the other to be so or to wait")
+        """Wait until each run is halfway or waits for its locks, then open the gate. Return the final states of both."""
+        self.af.wait(self._met, WAIT_S, "one run to be halfway, and the other to be halfway or to wait")
         self._notes.with_suffix(".gate").touch()
         self.af.wait(lambda: {"success", "failed"}.issuperset(self._states()), WAIT_S, "both runs to end")
         return self._states()
@@ -128,7 +131,7 @@ class Race:
         return log.read_text().splitlines() if log.exists() else []
 
     def left(self) -> list[object]:
-        """The locks and the waiters that there are."""
+        """The remaining locks and waiters of the table."""
         return [one for manager in self.managers for one in (*manager.show(self.table), *self._waiters(manager))]
 
     def _met(self) -> bool:

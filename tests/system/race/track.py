@@ -1,4 +1,4 @@
-"""The track: real servers, two resident Sparks, and a week of flights to race on."""
+"""The track of a race: real servers, two resident Sparks, and a table with a week of flights."""
 
 from __future__ import annotations
 
@@ -26,17 +26,17 @@ if TYPE_CHECKING:
 TXN_TIMEOUT_S = 300
 HIVE_S = 300.0
 PATIENT = {"hive.lock.numretries": "200", "hive.lock.sleep.between.retries": "1s"}
-"""Hive has no queue: it sleeps and asks again."""
+"""Hive does not queue. It sleeps and tries again."""
 LOAD = ROOT / "dags_examples" / "jobs" / "load_flights.py"
 
 
 @dataclass(frozen=True)
 class Mode:
-    """What guards the jobs.
+    """The protection of the jobs.
 
     :param locks: each job holds its locks while it runs.
-    :param hive_writer: Hive's writer, which stages privately, in place of Spark's own.
-    :param by_session: the session takes the locks of each statement. No job names them.
+    :param hive_writer: the jobs use Hive's writer, whose jobs have separate staging directories, and not Spark's writer.
+    :param by_session: the session takes the locks of each statement. No job names its locks.
     """
 
     name: str
@@ -49,20 +49,20 @@ SPARK_ALONE = Mode("no lock", locks=False, hive_writer=False)
 WRITER_ALONE = Mode("no lock, Hive's writer", locks=False, hive_writer=True)
 LOCKS_ALONE = Mode("locks, Spark's writer", locks=True, hive_writer=False)
 OURS = Mode("ours", locks=True, hive_writer=True)
-"""As the locked operators run a job: under partition locks, with Hive's writer."""
+"""The mode of the locked operators: partition locks, and Hive's writer."""
 SESSION = Mode("each statement locks", locks=True, hive_writer=True, by_session=True)
-"""As a notebook runs, with ``enable_hive_locks``."""
+"""The mode of a notebook with ``enable_hive_locks``."""
 
 MODES = (SPARK_ALONE, WRITER_ALONE, LOCKS_ALONE, OURS)
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """One try.
+    """The result of one try.
 
-    :param errors: of jobs that failed.
-    :param wrong: what the reader saw, or the table has, that no order of the two jobs explains.
-    :param race_s: from the start of both jobs to the end of the later one.
+    :param errors: the errors of jobs that failed.
+    :param wrong: rows that a reader saw, or that the table has, and that no order of the jobs explains.
+    :param race_s: the time from the start of the jobs to the end of the last one, in seconds.
     """
 
     errors: tuple[str, ...]
@@ -75,13 +75,13 @@ class Outcome:
 
     @property
     def silent(self) -> bool:
-        """Wrong, and both jobs said that all was well."""
+        """Rows are wrong, and no job has failed."""
         return bool(self.wrong) and not self.errors
 
 
 @dataclass
 class Track:
-    """Races on it, one after the other, each on a table of its own."""
+    """Runs one race after the other, each on a new table."""
 
     locks_url: str
     metastore: Metastore
@@ -91,7 +91,7 @@ class Track:
     _numbers: Iterator[int] = field(default_factory=itertools.count)
 
     def race(self, scenario: Scenario, mode: Mode) -> Outcome:
-        """Start all jobs together, and look at what they leave. The third one is Hive's."""
+        """Start all jobs together, and check the table after they have ended. The third job is Hive's."""
         table = f"race.try_{next(self._numbers)}"
         self._make(table)
         orders = [self._order(job, table, mode) for job in scenario.jobs[:2]]
@@ -116,16 +116,16 @@ class Track:
         )
 
     def trace(self) -> Trace:
-        """All steps of the locks so far. Spark takes none of its own."""
+        """All steps of the locks so far. Spark alone takes no locks."""
         return validate(transactions([self.zookeeper]), Layout(), hive=self.hive is not None)
 
     @property
     def _hive(self) -> HiveSession:
-        assert self.hive, "a scenario with a job of Hive's needs one"
+        assert self.hive, "a scenario with a job of Hive needs real Hive"
         return self.hive
 
     def _make(self, table: str) -> None:
-        """A new table: a resident Spark has not cached it."""
+        """Create a new table. No resident Spark has cached it."""
         self._statements(
             "CREATE DATABASE IF NOT EXISTS race",
             f"CREATE TABLE {table} LIKE dw.flights",
@@ -152,7 +152,7 @@ class Track:
 
 
 def _hives(answer: Future[list[str]]) -> Reply:
-    """What Hive answers to :data:`ROWS`, or to an INSERT."""
+    """Hive's answer to :data:`ROWS` or to an INSERT."""
     try:
         rows = [line.split("\t") for line in answer.result(HIVE_S)]
     except HiveError as error:
@@ -162,10 +162,9 @@ def _hives(answer: Future[list[str]]) -> Reply:
 
 @contextmanager
 def track(workdir: Path, *, locks_in_metastore: bool = False, with_hive: bool = False) -> Iterator[Track]:
-    """Start everything, the metastore with locks of its own, and load the week by the example's own job; four JVMs in
-    all, and one more for Hive.
+    """Start all servers, and load the week with the example's own job. It starts four JVMs, and one more for Hive.
 
-    The metastore is that of the release ``$HIVE``; without that of the one in PySpark's jars.
+    The metastore has locks. It is that of the Hive release ``$HIVE``, or the one in PySpark's jars.
     """
     with (
         ZooKeeperServer(workdir, heap_mb=128) as zookeeper,
@@ -183,6 +182,6 @@ def track(workdir: Path, *, locks_in_metastore: bool = False, with_hive: bool = 
             ready = Track(
                 in_metastore if locks_in_metastore else zookeeper.url, metastore, (one, other), zookeeper, hive
             )
-            # Cold drivers compile themselves for seconds, each at its own pace: that is no race.
+            # New drivers spend some seconds on compiling, each at its own pace. So the first race does not count.
             ready.race(SAME_PARTITION.with_hive() if with_hive else SAME_PARTITION, SPARK_ALONE)
             yield ready
