@@ -1,13 +1,15 @@
-"""Three opinions on what a statement locks: the text planner, Spark's analysed plan, and what Spark touched when it ran.
+"""Compares the text planner, Spark's analysed plan, and the files that Spark touched when it ran the statement.
 
 ``python -m tests.support.sql.opinions FOLDER HOME [FILE…]`` runs the statements of Spark's own suite, file by file, in a
-local session. It prints:
+local session. As soon as it finds one of these, it prints it:
 
-- *under-locked*: a table or partition that Spark read or changed, and the plan did not lock. The files that the executed
-  plan opened show what was read. The warehouse's files show what was changed.
-- each difference between the two planners, by its kind, and why it is none to mend: :mod:`.judged`.
+- *under-locked*: Spark read or changed a table or partition that the plan did not lock. The files that the executed plan
+  opened show what Spark read. The files of the warehouse show what Spark changed.
+- a difference between the two planners, with its kind and the reason in :mod:`.judged`. It prints the first five of a
+  kind, and all that have no reason.
 
-FOLDER has the suite's ``inputs``, and HOME is an empty folder. Exits 1 if a statement was under-locked, or a difference is not judged.
+At the end it prints the figures. FOLDER has the suite's ``inputs``, and HOME is an empty folder. It exits with 1 if a
+statement was under-locked, or if a difference has no reason.
 """
 
 from __future__ import annotations
@@ -15,7 +17,7 @@ from __future__ import annotations
 import logging
 import sys
 import time
-from collections import Counter, defaultdict
+from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
@@ -65,7 +67,7 @@ def session(home: Path) -> SparkSession:
 
 
 def read(node: Any) -> Iterator[str]:
-    """The tables and partitions that an executed plan has read: by the files that its scans were to open."""
+    """The tables and partitions that an executed plan has read, from the files that its scans open."""
     name = kind(node)
     if name == "AdaptiveSparkPlanExec":
         yield from read(node.executedPlan())
@@ -99,7 +101,7 @@ def opened(scan: Any) -> Iterator[str]:
 
 
 def partition_of(table: str, path: str) -> str:
-    """The partition of *table* that the file is in, by the folders of its path; the table if there is none."""
+    """The partition of *table* that contains the file, from the folders of its path. The table if there is none."""
     levels = [folder for folder in path.split("/")[:-1] if "=" in folder]
     return "/".join([table, *levels])
 
@@ -112,20 +114,20 @@ def changed(home: Path, before: dict[str, tuple[int, int]]) -> set[str]:
 
 
 def as_object(name: str, tables: KnownTables) -> LockObject:
-    """The object of that name, with its values as they are kept."""
+    """The object of that name, with the values of its partition as Hive stores them."""
     table, *levels = name.split("/")
     database, _, table = table.partition(".")
     found = LockObject(database, table, tuple(unescape_level(level) for level in levels))
     try:
         return as_kept(found, tables)
-    except InvalidRequest:  # its table is dropped, so that its types are not known
+    except InvalidRequest:  # the table has been dropped, so the types of its columns are not known
         return found
 
 
 def lacks(plan: Plan, touched: Iterable[str], written: Iterable[str], tables: KnownTables) -> Iterator[str]:
-    """What the plan does not lock of what was read and of what was changed.
+    """The tables and partitions that Spark read or changed, and the plan does not lock.
 
-    SHARED on a table does not cover its partitions, and EXCLUSIVE covers all below it.
+    SHARED on a table does not cover its partitions. EXCLUSIVE covers everything below the object.
     """
     exclusive, shared = set(plan.writes), {*plan.reads, *plan.writes}
     above = {parent for each in shared for parent in each.parents}
@@ -161,15 +163,15 @@ class Opinions:
         self._plans = SessionPlans(spark)
         self.count: Counter[str] = Counter()
         self.under: list[str] = []
-        self.differences: defaultdict[str, list[str]] = defaultdict(list)
+        self.differences: Counter[str] = Counter()
         self.refused: Counter[str] = Counter()
 
     def file(self, file: Path) -> None:
-        """Run a file in a session of its own, for a limited time."""
+        """Run a file in a new session, for a limited time."""
         self._run(file.name, split(file.read_text(errors="replace")))
 
     def scans(self) -> None:
-        """Run the texts of :mod:`.scans`, each in a session of its own: they read partitions."""
+        """Run the texts of :mod:`.scans`, which read partitions, each in a new session."""
         scans.make(self._spark, self._home / "tables")
         lines = Path(scans.__file__).with_name("scans.txt").read_text().splitlines()
         for line in lines:
@@ -193,11 +195,11 @@ class Opinions:
         self.count["statements"] += 1
         before = planner.session.remember()
         by_text = self._by_text(text, planner)
-        if not self._compare(spark, text, by_text, where):  # it has made no view and no variable
+        if not self._compare(spark, text, by_text, where):  # it has created no view and no variable
             planner.session.undo(before, planner.session.remember())
 
     def _compare(self, spark: Any, text: str, by_text: Plan | str, where: str) -> bool:
-        """Plan and run the statement in Spark. Return whether it has run."""
+        """Plan and run the statement in Spark. Return whether it has succeeded."""
         try:
             plan = self._plans.of_sql(spark._jsparkSession, text, runs=True).plan
         except InvalidRequest as error:
@@ -228,13 +230,17 @@ class Opinions:
         missing = list(lacks(plan, touched, written, KnownTables(self._plans.tables)))
         if missing:
             self.under.append(f"{', '.join(missing)} in {where}")
+            print(f"UNDER-LOCKED: {self.under[-1]}", flush=True)
         if isinstance(by_text, str) or shown(by_text) != shown(plan):
             differs = f"{REFUSED}: {by_text}" if isinstance(by_text, str) else difference(by_text, plan)
             why = judgement(text, differs)
             self.count["differences"] += 1
             self.count["differences that are not judged"] += not why
             locks = "" if isinstance(by_text, str) else f"\n         text {shown(by_text)}\n         plan {shown(plan)}"
-            self.differences[f"{differs}: {why or 'NOT JUDGED'}"].append(f"{where}{locks}")
+            name = f"{differs}: {why or 'NOT JUDGED'}"
+            self.differences[name] += 1
+            if not why or self.differences[name] <= MOST_SHOWN:
+                print(f"{name}\n      {where}{locks}", flush=True)
         return True
 
     def _by_text(self, text: str, planner: Planner) -> Plan | str:
@@ -255,7 +261,7 @@ def shown(plan: Plan) -> tuple[list[str], list[str]]:
 
 
 def difference(text: Plan, plan: Plan) -> str:
-    """In which direction the two differ."""
+    """The direction in which the two planners differ."""
 
     def names(found: list[LockObject], other: list[LockObject]) -> bool:
         return bool(set(found) - set(other))
@@ -283,12 +289,14 @@ def main() -> int:
             opinions.file(file)
             print(f"{file.name}: {dict(opinions.count)}", file=sys.stderr, flush=True)
     opinions.scans()
-    print(f"{time.monotonic() - began:.0f} s; {dict(opinions.count)}")
-    print(f"\nunder-locked: {len(opinions.under)}", *opinions.under, sep="\n  ")
+    ran, under = opinions.count["run"], len(opinions.under)
+    print(f"\n{time.monotonic() - began:.0f} s; {dict(opinions.count)}")
+    print(
+        f"\nThe locks contain everything that Spark touched: {ran - under} of {ran} statements. Under-locked: {under}"
+    )
+    print(*opinions.under, sep="\n")
     print("\nRefused here:", *(f"{count:5} {why}" for why, count in opinions.refused.most_common()), sep="\n")
-    print("\nDifferences:")
-    for what, those in sorted(opinions.differences.items(), key=lambda item: -len(item[1])):
-        print(f"{len(those):5} {what}", *(f"        {each}" for each in those[:MOST_SHOWN]), sep="\n")
+    print("\nDifferences:", *(f"{count:5} {name}" for name, count in opinions.differences.most_common()), sep="\n")
     return bool(opinions.under or opinions.count["differences that are not judged"])
 
 
