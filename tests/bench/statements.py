@@ -1,8 +1,8 @@
-"""What locks add to a statement of Spark: ``python -m tests.bench.statements``.
+"""Measure the time that locks add to a statement of Spark: ``python -m tests.bench.statements``.
 
-Each round runs each statement with locks and without, in turn, in one local session with Hive's catalog. Between them it
-acquires, records and releases the same locks without Spark: the floor. ZooKeeper syncs each write to disk, as by default.
-It takes three minutes.
+Each round runs each statement with locks and without, in one local session with Hive's catalog. It also acquires, records
+and releases the same locks without Spark: this is the floor. ZooKeeper syncs each write to disk, as by default. The
+benchmark takes three minutes.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ INSERT = "insert overwrite table dw.delays partition (dt = 1) select delay from 
 
 @dataclass(frozen=True)
 class Case:
-    """A statement, and what it locks."""
+    """A statement, and the data that it locks."""
 
     name: str
     run: Callable[[Any], object]
@@ -93,7 +93,7 @@ class Cost:
 
 
 def floor(manager: LockManager, case: Case) -> None:
-    """The locks of *case* without Spark, as a driver takes them."""
+    """Acquire, record and release the locks of *case* as a driver does, without Spark."""
     lease = manager.acquire(owner="floor", reads=case.reads, writes=case.writes)
     manager.release(manager.start_work(lease, "driver", "{}"))
 
@@ -117,7 +117,7 @@ def measure(spark: Any, locks: HiveLocks, manager: LockManager, rounds: int) -> 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m tests.bench.statements", description=__doc__.partition("\n")[0])
     parser.add_argument("--rounds", type=int, default=40, help="of each statement; default: %(default)s")
-    given = parser.parse_args()
+    arguments = parser.parse_args()
     before = os.getloadavg()[0]
     with TemporaryDirectory(prefix="statements-") as scratch:
         home = Path(scratch)
@@ -126,11 +126,11 @@ def main() -> None:
                 spark.sql(statement)
             with closing(connect(zookeeper.url)) as manager:
                 locks = enable_hive_locks(spark, zookeeper.url, progress=False)
-                costs = list(measure(spark, locks, manager, given.rounds))
+                costs = list(measure(spark, locks, manager, arguments.rounds))
                 locks.disable()
     print(
         f"Spark {pyspark.__version__}, Python {platform.python_version()}, {os.cpu_count()} cores (load {before:.1f} before, "
-        f"{os.getloadavg()[0]:.1f} after), {given.rounds} rounds, milliseconds\n"
+        f"{os.getloadavg()[0]:.1f} after), {arguments.rounds} rounds, milliseconds\n"
     )
     print(
         "| statement | without: median | p99 | with locks: median | p99 | added: median | p99 | floor: median | p99 |"
