@@ -1,4 +1,4 @@
-"""A PySpark session under Hive's locks: what each statement locks, and that nothing stays locked."""
+"""A PySpark session under Hive's locks: the locks of each statement, and their release."""
 
 from __future__ import annotations
 
@@ -130,7 +130,7 @@ def test_a_statement_locks_what_sparks_plan_touches(statement: str, locks: HiveL
 
 @pytest.mark.parametrize("judged", JUDGED, ids=lambda each: each.example)
 def test_the_planners_differ_where_it_is_judged(judged: Judged, spark: SparkSession) -> None:
-    """A row that is no longer true has to go: tests/support/sql/judged.py."""
+    """Remove a row of tests/support/sql/judged.py that is no longer true."""
 
     def shown(found: Plan) -> list[str]:
         locked = [*map(str, found.reads), *(f"{each}!" for each in found.writes)]
@@ -255,7 +255,7 @@ def test_a_statement_that_fails_releases_its_locks(
     assert taken()
 
 
-def test_a_statement_waits_for_others_and_tells_so(
+def test_a_waiting_statement_shows_the_holder(
     spark: SparkSession, locks: HiveLocks, manager: LockManager, capsys: pytest.CaptureFixture[str]
 ) -> None:
     locks.disable()
@@ -318,7 +318,7 @@ def test_beyond_its_lease_a_statement_asks(
     assert taken() == ["dw.src/dt=2024-01-01", "dw.src/dt=2024-01-02"]
 
 
-def test_or_fails(spark: SparkSession, locks: HiveLocks, manager: LockManager) -> None:
+def test_beyond_its_lease_a_statement_can_fail(spark: SparkSession, locks: HiveLocks, manager: LockManager) -> None:
     locks.disable()
     strict = enable_hive_locks(spark, URL, outside="fail")
     with strict.lease(reads=["dw.src/dt=2024-01-01"]):
@@ -349,7 +349,9 @@ def test_under_the_lease_of_a_task_it_locks_nothing_again(spark: SparkSession, m
             spark.conf.unset(f"spark.hivelock.{name}")
 
 
-def test_a_lease_that_was_forced_away_is_told(spark: SparkSession, locks: HiveLocks, manager: LockManager) -> None:
+def test_a_statement_whose_lease_was_freed_by_force_fails(
+    spark: SparkSession, locks: HiveLocks, manager: LockManager
+) -> None:
     rows = day(spark).toLocalIterator()
     manager.force_release_all(held_s=0, reason="not needed", user="ops")
     with pytest.raises(LockLost, match="do not trust its result"):
@@ -426,7 +428,7 @@ def test_a_new_session_of_the_driver_locks_too(spark: SparkSession, taken: Calla
     assert taken() == ["dw.t"]
 
 
-def test_all_is_as_before_when_disabled(spark: SparkSession, manager: LockManager) -> None:
+def test_disable_restores_pysparks_own_methods(spark: SparkSession, manager: LockManager) -> None:
     frame = type(spark.range(1))
     before = {name: getattr(frame, name, None) for name in (*ACTIONS, "rdd")}, SparkSession.sql
     locks = enable_hive_locks(spark, URL)

@@ -1,4 +1,4 @@
-"""A session of Spark Connect under Hive's locks: the text planner serves it, and what has no text is refused."""
+"""A session of Spark Connect under Hive's locks. The text planner works out the locks, and calls without text are refused."""
 
 from __future__ import annotations
 
@@ -73,9 +73,9 @@ def test_a_query_locks_when_it_runs(spark: Any, taken: Callable[[], list[str]]) 
     assert taken() == []
 
 
-def test_temporary_views_are_what_they_read(spark: Any, taken: Callable[[], list[str]]) -> None:
+def test_a_temporary_view_locks_what_it_reads(spark: Any, taken: Callable[[], list[str]]) -> None:
     spark.sql("create or replace temporary view late as select * from dw.src where dt = '2024-01-02'")
-    assert taken() == ["dw.src"], "its tables must stay while it is made"
+    assert taken() == ["dw.src"], "no other job may drop its tables while Spark creates it"
     spark.sql("select * from late").createOrReplaceTempView("later")
     assert taken() == []
     spark.sql("select count(*) from later").collect()
@@ -86,7 +86,7 @@ def test_temporary_views_are_what_they_read(spark: Any, taken: Callable[[], list
     assert "dw.src/dt=2024-01-02" in taken(), "a statement that failed has changed no view"
 
 
-def test_a_temporary_view_of_what_is_not_known_is_refused(spark: Any, taken: Callable[[], list[str]]) -> None:
+def test_an_unknown_temporary_view_is_refused(spark: Any, taken: Callable[[], list[str]]) -> None:
     spark.table("dw.t").where("k > 1").createOrReplaceTempView("filtered")
     for view in ("made_before", "filtered"):
         with pytest.raises(InvalidRequest, match=f"{view} is not a known table or temporary view"):
@@ -111,7 +111,7 @@ def test_a_temporary_view_of_what_is_not_known_is_refused(spark: Any, taken: Cal
         "a frame in SQL": lambda frame, _: frame.sparkSession.sql("insert into dw.t select * from {f}", f=frame),
     }.items(),
 )
-def test_what_has_no_text_says_so_and_runs_under_a_lease(
+def test_a_call_without_text_is_refused_and_runs_under_a_lease(
     what: str, run: Callable[[Any, str], Any], spark: Any, locks: HiveLocks, manager: LockManager, tmp_path: Any
 ) -> None:
     frame, folder = spark.sql("select cast(7 as int) k"), tmp_path / "files"
@@ -120,7 +120,7 @@ def test_what_has_no_text_says_so_and_runs_under_a_lease(
         run(frame, str(folder))
     before = len(manager.history())
     with locks.lease(writes=["dw.t", "dw.made"]):
-        if what == "catalog":  # it makes no table that is there
+        if what == "catalog":  # the table does not exist, so the call succeeds
             run(frame, str(folder))
         else:
             with suppress(Exception):
@@ -128,7 +128,7 @@ def test_what_has_no_text_says_so_and_runs_under_a_lease(
     assert len(manager.history()) == before + 1
 
 
-def test_what_is_not_understood_runs_under_a_lease(
+def test_sql_that_the_planner_refuses_runs_under_a_lease(
     spark: Any, locks: HiveLocks, taken: Callable[[], list[str]]
 ) -> None:
     spark.sql("create or replace temporary view known as select * from dw.t")
@@ -144,11 +144,11 @@ def test_what_is_not_understood_runs_under_a_lease(
 
 @pytest.mark.parametrize("option", [{"unknown": "lock"}, {"catalogs": ["spark_catalog", "lake"]}, {"others": ["lake"]}])
 def test_options_that_need_a_plan_are_refused(option: dict[str, Any], spark: Any) -> None:
-    with pytest.raises(InvalidRequest, match=r"no effect in Spark Connect.*leave them out"):
+    with pytest.raises(InvalidRequest, match=r"no effect in Spark Connect.*remove them"):
         enable_hive_locks(spark, URL, **option)
 
 
-def test_a_view_that_another_session_has_changed_is_what_it_is_now(
+def test_a_view_that_another_session_has_changed_locks_what_it_reads_now(
     spark: Any, locks: HiveLocks, taken: Callable[[], list[str]]
 ) -> None:
     spark.sql("create or replace view dw.w as select k from dw.h")

@@ -1,6 +1,6 @@
-"""What a rival changes while a statement of Spark waits for its locks: the statement locks what it then touches.
+"""A rival changes tables and views while a statement of Spark waits for its locks. The statement locks what it then touches.
 
-The rival is another session, as another application would be: it has caches of its own, and takes no locks.
+The rival is another session. Like another application, it has its own caches, and it takes no locks.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
 
 @pytest.fixture
 def rival(spark: SparkSession) -> Callable[..., None]:
-    """Run statements without locks, in a session of their own."""
+    """Run statements without locks, in a new session."""
     session: Any = spark.newSession()
 
     def run(*statements: str) -> None:
@@ -59,7 +59,7 @@ def rival(spark: SparkSession) -> Callable[..., None]:
 
 @pytest.fixture
 def waits(locks: HiveLocks, manager: LockManager) -> Any:
-    """Run a statement that waits for its locks until another step is done. Return the locks that it had in the end."""
+    """Run a statement that waits for its locks until another step is done. Return the last locks that it took."""
 
     def run(statement: Callable[[], object], meanwhile: Callable[[], object]) -> list[str]:
         theirs = manager.acquire(owner="ann", writes=["dw.gate"])
@@ -177,7 +177,7 @@ def test_an_action_locks_a_partition_that_is_added(
 
 
 def test_the_time_is_that_of_the_reading(spark: SparkSession, rival: Callable[..., None], waits: Any) -> None:
-    """Else a statement that waits over midnight reads a day that it has not locked."""
+    """Otherwise a statement that waits over midnight reads a day that it has not locked."""
     rival(f"create table dw.seconds (k int) partitioned by (at int) {STORED}")
     soon = int(time.time()) + 10
     rival(f"alter table dw.seconds add partition (at = {soon})")
