@@ -1,7 +1,7 @@
 """Hive's own table and partition locks for Airflow tasks.
 
-The names below are loaded when they are first used: ``import airflow_hivelock`` imports no Airflow, so a Spark job
-or a script that only wants :mod:`airflow_hivelock.locks` needs none.
+Each public name is imported when it is first used, so ``import airflow_hivelock`` does not import Airflow. A Spark job
+or a script can use :mod:`airflow_hivelock.locks` without Airflow.
 """
 
 from __future__ import annotations

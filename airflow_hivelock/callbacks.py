@@ -1,4 +1,4 @@
-"""release_locks: a callback that releases locks at once."""
+"""release_locks: a callback that releases the locks of ended work."""
 
 from __future__ import annotations
 
@@ -26,12 +26,13 @@ log = structlog.get_logger(__name__)
 
 
 def release_locks(context: Any) -> None:
-    """Release the locks with finished work: as ``on_success_callback``, ``on_failure_callback`` or
-    ``on_retry_callback``.
+    """Release the locks whose work has ended.
 
-    On a task, it releases the locks that the task itself acquired, and those of the HiveLockOperators upstream of it.
-    On a DAG, it releases all of the run's. Locks that a retry still needs, or that another task still works under,
-    stay; a later callback, or the unlock task, releases them. It works in the task's process and in the DAG processor.
+    Use it as ``on_success_callback``, ``on_failure_callback`` or ``on_retry_callback`` of a task or a DAG. A task's
+    callback releases the locks that the task acquired, and the locks of the HiveLockOperators upstream of the task. A
+    DAG's callback releases all locks of the run. Both keep the locks that a retry needs, and the locks under which
+    another task still works. A later callback or the unlock task releases those. Airflow can call it in the task's
+    process or in the DAG processor.
 
     :raises CannotTell: Airflow does not report whether the work is over.
     :raises StoreUnavailable: the lock store does not answer.
@@ -68,7 +69,7 @@ def _release_task(context: Any) -> None:
 
 
 def _over(ti: Any, me: tuple[str, int]) -> bool:
-    """Whether no further try of the task follows."""
+    """Whether the task has ended, and Airflow does not try it again."""
     # In a task's own process, Airflow may still list the task as running when the callback runs.
     state = ti.state or comms.task_states(ti.dag_id, ti.run_id, [ti.task_id]).get(me)
     return state is None or state in comms.FINISHED
@@ -76,7 +77,7 @@ def _over(ti: Any, me: tuple[str, int]) -> bool:
 
 def _release(leases: list[tuple[LockManager, Lease]], working: list[str]) -> None:
     if working:
-        _keep(leases, f"not over: {', '.join(working)}")
+        _keep(leases, f"these tasks have not ended: {', '.join(working)}")
         return
     for manager, lease in leases:
         try:
@@ -84,7 +85,7 @@ def _release(leases: list[tuple[LockManager, Lease]], working: list[str]) -> Non
         except CannotTell as error:
             alive = [str(error)]
         if alive:
-            _keep([(manager, lease)], f"not over: {', '.join(alive)}")
+            _keep([(manager, lease)], f"its work may still run: {', '.join(alive)}")
         elif manager.release(lease):
             log.info("Released lease %s of %s", lease.id, printable(lease.owner))
             metrics.released(lease.since)

@@ -1,6 +1,7 @@
-"""Every use of Airflow that is not public: the line from a process to its supervisor.
+"""Questions to Airflow through its private functions. A process asks its supervisor.
 
-Operators, triggers and callbacks (even those in the DAG processor) each have one, with a few messages in common.
+Tasks, triggers and callbacks each have a supervisor, even a callback in the DAG processor. The supervisors have a few
+messages in common, and this module sends only those.
 """
 
 from __future__ import annotations
@@ -26,9 +27,9 @@ if TYPE_CHECKING:
     from airflow_hivelock.spec import Owner
 
 ANSWER_S = 120.0
-"""How long a trigger waits for an answer of its supervisor, in seconds.
+"""The longest time that a trigger waits for its supervisor's answer, in seconds.
 
-The first question makes the supervisor start an API server of its own: 22 s on a busy machine.
+At the first question, the supervisor starts its own API server. That took 22 s on a busy machine.
 """
 
 FINISHED = frozenset(
@@ -45,32 +46,32 @@ FINISHED = frozenset(
 FINISHED_RUN = frozenset({DagRunState.SUCCESS, DagRunState.FAILED})
 
 _mended: set[type] = set()
-"""The kinds of lines that this module has changed, so that their threads ask through the event loop."""
+"""The classes of supervisor connections that :func:`_let_threads_ask` has changed."""
 
 
 def read_metadata() -> None:
-    """Let this process, an ``airflow`` command, find connections in Airflow's database, like Airflow's own commands."""
+    """Let this ``airflow`` command find connections in Airflow's database, as Airflow's own commands do."""
     os.environ["_AIRFLOW_PROCESS_CONTEXT"] = "server"
 
 
 def ended_by_airflow(cancelled: asyncio.CancelledError) -> bool:
-    """Whether a trigger was cancelled because its task no longer waits for it, and not because the triggerer ends."""
+    """Whether Airflow cancelled a trigger because its task no longer waits for it. False: the triggerer itself ends."""
     return bool(cancelled.args)
 
 
 async def load(hook: HiveLockHook) -> None:
-    """Make *hook* read its connection; for a trigger.
+    """Load the connection of *hook* in a trigger.
 
-    :raises TimeoutError: Airflow gives no answer.
+    :raises TimeoutError: Airflow did not answer.
     """
     _let_threads_ask()
     await asyncio.wait_for(hook.load(), ANSWER_S)
 
 
 async def push_xcom(owner: Owner, value: Any) -> None:
-    """Store *value* as the return value of the owner's task.
+    """Store *value* as the return value of the owner's task, from a trigger.
 
-    Needed because the value in a ``TaskSuccessEvent`` itself arrives as a JSON string.
+    A value in a ``TaskSuccessEvent`` would arrive as a JSON string.
     """
     where: dict[str, Any] = {
         "dag_id": owner.dag_id,
@@ -78,16 +79,18 @@ async def push_xcom(owner: Owner, value: Any) -> None:
         "task_id": owner.task_id,
         "map_index": owner.map_index,
     }
-    if hasattr(_line(), "asend"):
+    if hasattr(_supervisor(), "asend"):
         await _ask(SetXCom(key="return_value", value=XCom.serialize_value(value, key="return_value", **where), **where))
     else:  # dag.test()
         XCom.set("return_value", value, **where)
 
 
 async def state_of(owner: Owner) -> str | None:
-    """The owner's state in Airflow; ``""`` before it has any, None if Airflow does not know the task.
+    """The state of the owner's task instance, from a trigger. None: Airflow does not know the task.
 
-    :raises CannotTell: without an answer.
+    ``""``: the task instance has no state yet.
+
+    :raises CannotTell: Airflow did not answer.
     """
     question = GetTaskStates(
         dag_id=owner.dag_id, run_ids=[owner.run_id], task_ids=[owner.task_id], map_index=owner.map_index
@@ -98,9 +101,9 @@ async def state_of(owner: Owner) -> str | None:
 
 
 async def run_of(owner: Owner) -> tuple[str | None, dict[str, str]]:
-    """The results of :func:`run_state` and :func:`run_states` for the owner's run; for a trigger.
+    """The results of :func:`run_state` and :func:`run_states` for the owner's run, from a trigger.
 
-    :raises CannotTell: without an answer.
+    :raises CannotTell: Airflow did not answer.
     """
     question = GetDagRunState(dag_id=owner.dag_id, run_id=owner.run_id)
     with _or_cannot_tell(f"the state of run {owner.run_id} of {owner.dag_id}"):
@@ -115,7 +118,10 @@ async def run_of(owner: Owner) -> tuple[str | None, dict[str, str]]:
 
 
 async def answers() -> bool:
-    """Whether Airflow answers a trigger from its database. A connection that is not found does not show that."""
+    """Whether Airflow can answer a trigger from its database.
+
+    A trigger needs this to trust the answer "no such connection": an outage of the database has the same answer.
+    """
     try:
         await _ask(GetDRCount(dag_id="", run_ids=[""]))
     except Exception:  # noqa: BLE001 - any error means that there is no answer
@@ -124,9 +130,9 @@ async def answers() -> bool:
 
 
 async def all_go_on(dag_id: str, run_ids: Sequence[str]) -> bool:
-    """Whether each of those runs is known and not over; for a trigger.
+    """Whether Airflow knows all of these runs, and none of them has ended. Asked from a trigger.
 
-    :raises CannotTell: without an answer.
+    :raises CannotTell: Airflow did not answer.
     """
     going = [DagRunState.QUEUED.value, DagRunState.RUNNING.value]
     with _or_cannot_tell(f"the states of {len(run_ids)} runs of {dag_id}"):
@@ -135,9 +141,9 @@ async def all_go_on(dag_id: str, run_ids: Sequence[str]) -> bool:
 
 
 async def states_in(dag_id: str, run_ids: Sequence[str], task_ids: Iterable[str]) -> dict[str, dict[str, str]]:
-    """The states of those tasks, by run and by Airflow's own names for them; for a trigger.
+    """The states of these tasks, from a trigger: for each run, by Airflow's name of the task instance.
 
-    :raises CannotTell: without an answer.
+    :raises CannotTell: Airflow did not answer.
     """
     question = GetTaskStates(dag_id=dag_id, run_ids=list(run_ids), task_ids=sorted(task_ids))
     with _or_cannot_tell(f"the states of tasks of {len(run_ids)} runs of {dag_id}"):
@@ -146,11 +152,11 @@ async def states_in(dag_id: str, run_ids: Sequence[str], task_ids: Iterable[str]
 
 
 def task_states(dag_id: str, run_id: str, task_ids: Iterable[str]) -> dict[tuple[str, int], str]:
-    """The states of those tasks of a run, by task id and map index; ``""`` for none yet.
+    """The states of these tasks of a run, by task id and map index. ``""``: the task has no state yet.
 
-    A mapped task that has been expanded needs a question of its own, because Airflow names its instances ``task_1``.
+    Each expanded mapped task needs a separate question, because Airflow names its instances ``task_1``.
 
-    :raises CannotTell: without an answer.
+    :raises CannotTell: Airflow did not answer.
     """
     wanted = list(task_ids)
     if not wanted:
@@ -164,21 +170,21 @@ def task_states(dag_id: str, run_id: str, task_ids: Iterable[str]) -> dict[tuple
 
 
 def run_states(dag_id: str, run_id: str) -> dict[str, str]:
-    """The states of all task instances of a run, by Airflow's own names for them; empty if it knows none.
+    """The states of all task instances of a run, by Airflow's name of the task instance.
 
-    :raises CannotTell: without an answer.
+    :raises CannotTell: Airflow did not answer.
     """
     return _states(GetTaskStates(dag_id=dag_id, run_ids=[run_id]), run_id)
 
 
 def run_state(dag_id: str, run_id: str) -> str | None:
-    """The state of a run; None if Airflow does not know it. Not available in the DAG processor.
+    """The state of a run. None: Airflow does not know the run. The DAG processor cannot ask this.
 
-    :raises CannotTell: without an answer.
+    :raises CannotTell: Airflow did not answer.
     """
     with _or_cannot_tell(f"the state of run {run_id} of {dag_id}"):
         try:
-            return DagRunState(_line().send(GetDagRunState(dag_id=dag_id, run_id=run_id)).state).value
+            return DagRunState(_supervisor().send(GetDagRunState(dag_id=dag_id, run_id=run_id)).state).value
         except AirflowRuntimeError as error:
             if _is_unknown(error):
                 return None
@@ -186,7 +192,7 @@ def run_state(dag_id: str, run_id: str) -> str | None:
 
 
 def forget_dag(context: Any, ti: Any) -> None:
-    """Drop the whole DAG that a trigger started by ``start_from_trigger`` carries: about 1 MB for 300 tasks."""
+    """Drop the DAG that Airflow gives to a trigger with ``start_from_trigger``: about 1 MB for 300 tasks."""
     context.clear()
     if hasattr(ti, "task"):
         ti.task = None
@@ -194,38 +200,38 @@ def forget_dag(context: Any, ti: Any) -> None:
 
 def _states(question: GetTaskStates, run_id: str) -> dict[str, str]:
     with _or_cannot_tell(f"the states of the tasks of run {run_id}"):
-        states = _line().send(question).task_states.get(run_id, {})
+        states = _supervisor().send(question).task_states.get(run_id, {})
     return {key: state or "" for key, state in states.items()}
 
 
 async def _ask(question: Any) -> Any:
-    """Ask from a trigger. Its event loop must not block."""
-    line = _line()
-    if hasattr(line, "asend"):
-        # Shielded: before Airflow 3.2 a cancelled question takes the answers of the following ones.
-        return await asyncio.wait_for(asyncio.shield(line.asend(question)), ANSWER_S)
-    return line.send(question)  # dag.test()
+    """Ask from a trigger, without blocking its event loop."""
+    supervisor = _supervisor()
+    if hasattr(supervisor, "asend"):
+        # Shielded: before Airflow 3.2, a cancelled question receives the answer to the next question.
+        return await asyncio.wait_for(asyncio.shield(supervisor.asend(question)), ANSWER_S)
+    return supervisor.send(question)  # dag.test()
 
 
 def _let_threads_ask() -> None:
     """Make a trigger's threads, such as hooks of clusters, ask Airflow through the trigger's event loop.
 
-    Before Airflow 3.2 a thread asks from an event loop of its own. The answer then goes to the next question, and the
-    triggerer dies. In Airflow 3.2 a thread waits for its answer forever.
+    Before Airflow 3.2, a thread asks from its own event loop. The next question then receives the thread's answer, and
+    the triggerer ends. In Airflow 3.2, a thread waits forever for its answer.
     """
-    line: Any = type(getattr(task_runner, "SUPERVISOR_COMMS", None))
-    if compat.TRIGGERS_ASK_FROM_THREADS or line in _mended or not (hasattr(line, "asend") and hasattr(line, "send")):
+    kind: Any = type(getattr(task_runner, "SUPERVISOR_COMMS", None))
+    if compat.TRIGGERS_ASK_FROM_THREADS or kind in _mended or not (hasattr(kind, "asend") and hasattr(kind, "send")):
         return
-    loop, here, ask = asyncio.get_running_loop(), threading.get_ident(), line.send
+    loop, here, ask = asyncio.get_running_loop(), threading.get_ident(), kind.send
 
     def send(self: Any, question: Any) -> Any:
         if threading.get_ident() == here:
             return ask(self, question)
         asked = asyncio.run_coroutine_threadsafe(self.asend(question), loop)
-        return asked.result(2 * ANSWER_S)  # the caller's own time-out ends first
+        return asked.result(2 * ANSWER_S)  # the caller's own time-out is shorter
 
-    line.send = send
-    _mended.add(line)
+    kind.send = send
+    _mended.add(kind)
 
 
 @contextmanager
@@ -240,8 +246,8 @@ def _is_unknown(error: AirflowRuntimeError) -> bool:
     return bool((error.error.detail or {}).get("status_code") == 404)
 
 
-def _line() -> Any:
-    line = getattr(task_runner, "SUPERVISOR_COMMS", None)
-    if line is None:
+def _supervisor() -> Any:
+    supervisor = getattr(task_runner, "SUPERVISOR_COMMS", None)
+    if supervisor is None:
         raise CannotTell("this process has no connection to Airflow")
-    return line
+    return supervisor

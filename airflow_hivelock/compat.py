@@ -1,7 +1,7 @@
 """The differences between Airflow 3.1 and 3.3. No other module checks the version.
 
-First come the names that have moved, as in the newest Airflow. Then the features that older ones lack, and the
-consequences.
+The first part exports names that Airflow has moved, by their name in the newest Airflow. The second part has the
+features that an older Airflow lacks, and what happens without them.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ else:
     from airflow.sdk.execution_time.comms import MaskSecret
 
     class _Stats:
-        """Finds the destination of a metric when it is sent, because it may not have been initialised before."""
+        """Looks ``Stats`` up at each metric, because Airflow may initialise it after this import."""
 
         def __getattr__(self, name):
             return lambda *args, **kwargs: getattr(Stats, name)(*args, **kwargs)
@@ -38,13 +38,13 @@ else:
     stats = _Stats()
 
     class TaskAwaitingInput(BaseException):
-        """An exception that older Airflows never raise."""
+        """A stand-in, so that code can catch it. Airflow before 3.3 never raises it."""
 
     def is_decorated_task(function):
         return getattr(function, "_airflow_is_task_decorator", False)
 
     async def amask_secret(secret):
-        mask_secret(secret)  # in this process: from an event loop mask_secret does not reach the supervisor
+        mask_secret(secret)  # only in this process: in an event loop, mask_secret does not reach the supervisor
         with suppress(Exception):
             await asyncio.shield(task_runner.SUPERVISOR_COMMS.asend(MaskSecret(value=secret)))
 
@@ -64,7 +64,7 @@ __all__ = [
 
 
 def initialize_stats() -> None:
-    """Send :data:`stats` to the destination in Airflow's configuration. Before 3.2 Airflow does this by itself."""
+    """Make :data:`stats` send to the destination in Airflow's configuration. Airflow before 3.2 does this itself."""
     if TYPE_CHECKING or AIRFLOW_V_3_3_PLUS:
         legacy = conf.getboolean("metrics", "legacy_names_on")
         stats.initialize(factory=stats_utils.get_stats_factory(), export_legacy_names=legacy)
@@ -73,7 +73,7 @@ def initialize_stats() -> None:
 
 
 TRIGGERS_RENDER = AIRFLOW_V_3_3_PLUS
-"""Whether a task can start in the triggerer, which renders its fields."""
+"""Whether a task can start in the triggerer, and the triggerer renders the task's fields."""
 
 TRIGGERS_HEAR_OF_KILLS = AIRFLOW_V_3_3_PLUS
 """Whether Airflow calls a trigger's ``on_kill()`` when its task no longer waits for it."""
@@ -88,31 +88,31 @@ TRIGGERS_ASK_FROM_THREADS = AIRFLOW_V_3_3_PLUS
 _LACKS = (
     (
         TRIGGERS_RENDER,
-        "Airflow 3.3 starts tasks in the triggerer and renders their templates there. Here a task starts on a worker for a "
-        "moment, and takes free locks. If it has to wait, it then waits in the triggerer",
+        "Airflow 3.3 starts tasks in the triggerer and renders their templates there. Here a task starts on a worker and takes "
+        "free locks. If a lock is not free, the task gives its slot back and waits in the triggerer",
     ),
     (
         TRIGGERS_HEAR_OF_KILLS,
-        "Airflow 3.3 notifies a trigger if its task no longer waits for it. Here a trigger that ends asks for the state of "
-        "its task, and leaves the queue if the task is over",
+        "Airflow 3.3 notifies a trigger if its task no longer waits for it. Here a trigger that ends asks Airflow for the "
+        "state of its task. If the task has ended, the trigger leaves the queue",
     ),
     (
         TRIGGERS_RETRY,
-        "Airflow 3.3 retries a task that its trigger has failed. Here a task that has waited too long fails on a worker "
-        "instead, so that it is retried",
+        "Airflow 3.3 retries a task that its trigger has failed. Here a worker fails a task after its time-out, so that Airflow "
+        "retries it",
     ),
     (
         AIRFLOW_V_3_3_PLUS,
-        "Airflow 3.3 lets a retry continue a job that a cluster runs (durable). Here a retry first ends the job of the "
-        "earlier try, and submits a new one",
+        "Airflow 3.3 lets a retry continue a job that runs in a cluster (durable). Here a retry ends the job of the earlier "
+        "try, and then submits a new one",
     ),
     (
         AIRFLOW_V_3_2_PLUS,
-        "Airflow 3.2 has commands of providers, such as `airflow hivelock`. Here use `python -m airflow_hivelock.cli`",
+        "Airflow 3.2 lets a provider add commands, such as `airflow hivelock`. Here use `python -m airflow_hivelock.cli`",
     ),
 )
 
 
 def lacks() -> list[str]:
-    """The features that this Airflow lacks, and the consequences; empty for 3.3."""
+    """A text for each feature that this Airflow lacks, with the consequence. Airflow 3.3 lacks none."""
     return [text for present, text in _LACKS if not present]

@@ -149,7 +149,7 @@ class TestCallbackInTheDagProcessor:
             self.call_task(releases, died, TaskInstanceState.FAILED)
             self.call_dag(releases, True)
             assert manager.show()
-            assert re.search(rf"not over: .* of {died}", lines())
+            assert re.search(rf"its work may still run: .* of {died}", lines())
             child.kill()
         self.call_task(releases, died, TaskInstanceState.FAILED)
         assert not manager.show()
@@ -202,7 +202,7 @@ class TestCallbackInTheDagProcessor:
         airflow_has(lock="success", job="running", alone="failed")
         self.call_dag(releases, True)
         assert {holder.owner for holder in manager.show()} == {"here/releases/run/lock/-1"}
-        assert "not over: job" in lines()
+        assert "these tasks have not ended: job" in lines()
 
     def test_a_store_that_does_not_answer_is_told(
         self,
