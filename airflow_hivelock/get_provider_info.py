@@ -43,24 +43,25 @@ def get_provider_info() -> dict[str, Any]:
                 "description": "Hive locks",
                 "options": {
                     "connections": {
-                        "description": 'Connections of type hivelock for the page "Hive locks", comma separated: '
-                        "those in a secrets backend, because these cannot be listed.",
+                        "description": 'Connections of type hivelock for the page "Hive locks", comma separated. Name '
+                        "the connections in a secrets backend, because Airflow cannot list those.",
                         "version_added": "0.1.0",
                         "type": "string",
                         "example": "hivelock_default,hivelock_staging",
                         "default": "",
                     },
                     "kube_config_files": {
-                        "description": "Kubeconfig files, comma separated, that may be read to check the jobs of operators "
-                        "with that config_file. Files that connections name need not be listed.",
+                        "description": "Kubeconfig files, comma separated. This package may read them to check the jobs of "
+                        "operators with that config_file. It may always read the files that a connection names.",
                         "version_added": "0.1.0",
                         "type": "string",
                         "example": "/etc/airflow/kube/prod.yaml",
                         "default": "",
                     },
                     "impersonated_accounts": {
-                        "description": "Google service accounts, comma separated, that may be impersonated to check the jobs of "
-                        "operators with an impersonation_chain. Accounts that connections name need not be listed.",
+                        "description": "Google service accounts, comma separated. This package may impersonate them to check "
+                        "the jobs of operators with an impersonation_chain. It may always impersonate the accounts that a "
+                        "connection names.",
                         "version_added": "0.1.0",
                         "type": "string",
                         "example": "etl@project.iam.gserviceaccount.com",
@@ -85,17 +86,18 @@ def get_provider_info() -> dict[str, Any]:
                 "conn-fields": {
                     "installation": {
                         "label": "Installation id",
-                        "description": "The name of this Airflow, unique among those on the same lock store",
+                        "description": "A name for this Airflow. Each Airflow on one lock store needs its own",
                         "schema": text,
                     },
                     "metastore_uri": {
                         "label": "Hive metastore",
-                        "description": "thrift://host:9083, to look up partitions",
+                        "description": "thrift://host:9083. Tasks look up partitions there",
                         "schema": text,
                     },
                     "hive_site": {
                         "label": "hive-site.xml",
-                        "description": "/etc/hive/conf/hive-site.xml on each component's host. It supplies the settings that are not set here",
+                        "description": "A file on the host of each Airflow component, such as /etc/hive/conf/hive-site.xml. "
+                        "It supplies the settings that are not set here",
                         "schema": text,
                     },
                     "backend": {
@@ -105,7 +107,7 @@ def get_provider_info() -> dict[str, Any]:
                     },
                     "root": {
                         "label": "Root",
-                        "description": "The node in ZooKeeper for the queue and the leases",
+                        "description": "The node in ZooKeeper that contains the queue and the leases",
                         "schema": text,
                     },
                 },

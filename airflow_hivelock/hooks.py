@@ -1,4 +1,4 @@
-"""HiveLockHook: the lock manager that a connection of type ``hivelock`` gives."""
+"""HiveLockHook: makes the lock manager for a connection of type ``hivelock``."""
 
 from __future__ import annotations
 
@@ -32,19 +32,41 @@ log = logging.getLogger(__name__)
 
 
 class HiveLockHook(BaseHook):
-    """The locks behind a connection of type ``hivelock``.
+    """The lock store of a connection of type ``hivelock``.
 
-    :param hivelock_conn_id: the connection. In its extra ``installation`` (required: the id of this Airflow), ``backend``
-        (``zookeeper`` unless it says ``postgresql``, ``mysql``, ``sqlite``, ``metastore``, ``hiveserver2`` or ``memory``),
-        ``metastore_uri``, and the options of that backend's URL (:func:`airflow_hivelock.locks.connect`: ``root``,
-        ``timeout_s``, ``passing_s``, …). ``host`` are the servers (``zk1:2181,zk2:2181``; ``port`` for those that name none), for sqlite
-        the file; ``schema`` is Hive's ``hive.zookeeper.namespace``, or the database; ``login`` and ``password`` are for
-        those that take them. ``hive_site`` names a hive-site.xml on each component's host. It supplies what the
-        connection leaves out: servers, namespace, lock manager, security, time-outs. Hive's ``concurrency``: false turns
-        locking off. Hive's ``numretries`` and ``sleep_between_retries``: their product is the time-out of tasks without
-        one. ``locks``: the table of commands that decides what SQL locks; ``documented``, ``hive``, or by default the
-        ``stricter`` of the two. ``invitation_s``: how long a task keeps its queue position at its turn while it gets a
-        worker slot, in seconds; by default 20; 0: it keeps none.
+    ===========================  ====================================================================================
+    field                        meaning
+    ===========================  ====================================================================================
+    ``host``                     the servers, as in ``zk1:2181,zk2:2181``; for ``sqlite`` the file
+    ``port``                     the port of each server that has none in ``host``
+    ``schema``                   Hive's ``hive.zookeeper.namespace``, or the name of the database
+    ``login``, ``password``      for a lock store that authenticates its clients
+    ===========================  ====================================================================================
+
+    All other fields are in the extra. Only ``installation`` is required:
+
+    ===========================  ====================================================================================
+    field of the extra           meaning
+    ===========================  ====================================================================================
+    ``installation``             a name for this Airflow. Each Airflow on one lock store needs its own
+    ``backend``                  the kind of lock store: ``zookeeper`` (the default), ``metastore``, ``postgresql``,
+                                 ``mysql``, ``sqlite``, ``hiveserver2`` or ``memory``
+    ``metastore_uri``            the Hive metastore in which tasks look up partitions, as in
+                                 ``thrift://metastore:9083``
+    ``hive_site``                a hive-site.xml on the host of each Airflow component. It supplies settings that the
+                                 connection does not have: servers, namespace, lock manager, security, time-outs
+    ``concurrency``              false turns locking off, as Hive's ``hive.support.concurrency`` does
+    ``numretries``               Hive's number of tries. Multiplied by ``sleep_between_retries``, it is the time-out
+                                 of a task that sets none
+    ``sleep_between_retries``    Hive's pause between two tries, as in ``60s``
+    ``locks``                    the table of commands that decides what SQL locks: ``documented``, ``hive``, or
+                                 ``stricter``, the default, which takes the stricter of both for each command
+    ``invitation_s``             how long a task at its turn keeps its queue position while it gets a worker slot, in
+                                 seconds; 20 by default. With 0 the task keeps no position
+    ``root`` and others          the options of the lock store's URL: see :func:`airflow_hivelock.locks.connect`
+    ===========================  ====================================================================================
+
+    :param hivelock_conn_id: the id of the connection.
     """
 
     conn_name_attr = "hivelock_conn_id"
@@ -58,9 +80,9 @@ class HiveLockHook(BaseHook):
 
     @cached_property
     def settings(self) -> Settings:
-        """What the connection says.
+        """The settings of the connection.
 
-        :raises InvalidRequest: it does not exist, or cannot be meant.
+        :raises InvalidRequest: the connection does not exist, or one of its settings is invalid.
         """
         try:
             found = self._read(self.get_connection(self.hivelock_conn_id))
@@ -71,9 +93,9 @@ class HiveLockHook(BaseHook):
         return found
 
     async def load(self) -> None:
-        """Read the connection without blocking the event loop; the rest of the hook then needs Airflow no more."""
+        """Read the connection without blocking the event loop. After that, the hook does not ask Airflow again."""
         try:
-            # Shielded, because before Airflow 3.2 the next question would get this answer.
+            # Shielded: before Airflow 3.2, a cancelled question receives the answer to the next question.
             connection = await asyncio.shield(self.aget_connection(self.hivelock_conn_id))
         except AirflowNotFoundException as error:
             raise self._missing() from error
@@ -83,7 +105,7 @@ class HiveLockHook(BaseHook):
 
     @property
     def url(self) -> str:
-        """The lock store."""
+        """The URL of the lock store. It can contain a password."""
         return self.settings.url
 
     @property
@@ -92,9 +114,9 @@ class HiveLockHook(BaseHook):
         return self.settings.installation
 
     def manager(self) -> LockManager:
-        """The lock manager: one for each process and URL, so that all waiters of a triggerer share one session.
+        """The lock manager. A process has one for each URL, so all waiters of a triggerer share one session.
 
-        :raises StoreUnavailable: nothing answers there.
+        :raises StoreUnavailable: the lock store does not answer.
         """
         try:
             return _shared_manager(self.url, self.settings.site)
@@ -102,7 +124,7 @@ class HiveLockHook(BaseHook):
             raise type(error)(f"connection {self.hivelock_conn_id!r}: {error}") from error
 
     def catalog(self) -> Catalog | None:
-        """Where tables are looked up; None when the connection names no metastore."""
+        """The catalog of tables. None: the connection has no ``metastore_uri``."""
         uri = self.settings.metastore_uri
         return connect_catalog(uri) if uri else None
 
@@ -111,7 +133,7 @@ class HiveLockHook(BaseHook):
         return self.manager()
 
     def test_connection(self) -> tuple[bool, str]:
-        """Whether the lock store answers, and what it says."""
+        """Whether the lock store answers, and a text for the user."""
         try:
             self.manager()
         except HiveLockError as error:
@@ -121,7 +143,7 @@ class HiveLockHook(BaseHook):
     def _read(self, connection: Any) -> Settings:
         try:
             found = Settings.of(connection)
-            _lead(self.hivelock_conn_id, found.url)
+            _change(self.hivelock_conn_id, found.url)
             return found
         except InvalidRequest as error:
             raise InvalidRequest(f"connection {self.hivelock_conn_id!r}: {error}") from error
@@ -134,22 +156,24 @@ class HiveLockHook(BaseHook):
 
 
 _managers: dict[str, LockManager] = {}
-"""Those that connections lead to now, by the fingerprints of the lock stores."""
+"""The managers that connections use now, by the fingerprint of the lock store."""
 
 _replaced: WeakValueDictionary[str, LockManager] = WeakValueDictionary()
-"""Those that connections led to before. Tasks that still wait keep them; the last one to let go closes the session."""
+"""The managers that connections used before. The session is closed when the last waiting task drops its manager."""
 
 _current: dict[str, str] = {}
-"""The fingerprint of each connection's lock store."""
+"""The fingerprint of the lock store of each connection, by the connection's id."""
 
 _connecting: defaultdict[str, threading.Lock] = defaultdict(threading.Lock)
-_leading = threading.Lock()
+"""A lock for each lock store, so that a store that does not answer delays no other store."""
+
+_changing = threading.Lock()
 
 
-def _lead(connection: str, url: str) -> None:
-    """The connection leads to *url* from now on: let go of where it led before, if no other one leads there."""
+def _change(connection: str, url: str) -> None:
+    """Note that *connection* uses *url* from now on. Drop its earlier manager unless another connection uses it."""
     key = fingerprint(url)
-    with _leading:
+    with _changing:
         before, _current[connection] = _current.get(connection, key), key
         if before not in _current.values() and (old := _managers.pop(before, None)):
             _let_go(before, old)
@@ -161,21 +185,22 @@ def _let_go(key: str, manager: LockManager) -> None:
 
 
 def _close(backend: Backend, pid: int) -> None:
-    """In a thread of its own, for it may take seconds; in a forked process the session is the parent's."""
+    """Close *backend* in a new thread, because that can take seconds. A forked process must not close it: the session
+    is the parent's."""
     if os.getpid() == pid:
         threading.Thread(target=backend.close, name="hivelock-close", daemon=True).start()
 
 
 def _shared_manager(url: str, site: Site | None = None) -> LockManager:
     key = fingerprint(url)
-    with _connecting[key]:  # a store that does not answer delays no other store
+    with _connecting[key]:
         if found := _managers.get(key) or _replaced.get(key):
             return found
         made = connect(url)
         for finding in coverage.check(made, site) if site else ():
             if finding.warning:
                 log.warning("%s", finding.text)
-        with _leading:
+        with _changing:
             if key in _current.values():
                 _managers[key] = made
             else:  # the connection has changed since it was read
@@ -184,11 +209,12 @@ def _shared_manager(url: str, site: Site | None = None) -> LockManager:
 
 
 def _forget_managers() -> None:
-    """A forked process has its parent's sockets but not its threads: it connects by itself."""
-    global _connecting, _leading
+    """Forget the parent's managers. A forked process has the parent's sockets without its threads, so it must connect
+    again."""
+    global _connecting, _changing
     _managers.clear()
     _replaced.clear()
-    _connecting, _leading = defaultdict(threading.Lock), threading.Lock()
+    _connecting, _changing = defaultdict(threading.Lock), threading.Lock()
 
 
 os.register_at_fork(after_in_child=_forget_managers)

@@ -1,6 +1,6 @@
-"""OpenLineage: a run facet with the leases of a task, by the official provider. No other module needs this one.
+"""OpenLineage: adds a run facet with the leases of a task to its events.
 
-In Airflow's configuration::
+This needs Airflow's OpenLineage provider, so no other module imports this one. In Airflow's configuration::
 
     [openlineage]
     custom_run_facets = airflow_hivelock.lineage.lock_facets
@@ -25,17 +25,17 @@ KEY = "hivelock_leases"
 
 @define
 class HiveLeasesRunFacet(RunFacet):  # type: ignore[misc]
-    """The leases that a task has got or has worked under.
+    """The leases that a task has acquired or has worked under.
 
-    :param leases: of each lease ``leaseId``, ``fencingToken``, ``blockers`` (the owners that the task waited for), and
-        ``waitSeconds``, if the task has waited itself and not another one.
+    :param leases: a dict for each lease, with ``leaseId``, ``fencingToken``, and ``blockers``: the owners that the task
+        waited for. ``waitSeconds`` is missing if another task waited for the lease.
     """
 
     leases: list[dict[str, Any]]
 
 
 def lock_facets(task_instance: Any, state: Any) -> dict[str, RunFacet]:
-    """Return the facet of a task that has got locks; otherwise none. For ``custom_run_facets``."""
+    """Return the facet of *task_instance*; empty if it has no lease. Airflow's ``custom_run_facets`` names this."""
     leases = [_row(each) for each in facts.of(Owner.of("", task_instance))]
     return {KEY: HiveLeasesRunFacet(leases=leases)} if leases else {}
 
@@ -46,7 +46,10 @@ def _row(lease: facts.LeaseFacts) -> dict[str, Any]:
 
 
 class LockedBashExtractor(BashExtractor):  # type: ignore[misc]
-    """For ``locked(BashOperator)``: the provider finds its own extractors by the name of the class."""
+    """The provider's extractor for ``locked(BashOperator)``.
+
+    The provider finds an extractor by the name of the operator's class, and here that is ``LockedBashOperator``.
+    """
 
     @classmethod
     def get_operator_classnames(cls) -> list[str]:
@@ -54,7 +57,7 @@ class LockedBashExtractor(BashExtractor):  # type: ignore[misc]
 
 
 class LockedPythonExtractor(PythonExtractor):  # type: ignore[misc]
-    """For ``locked(PythonOperator)``."""
+    """The provider's extractor for ``locked(PythonOperator)``."""
 
     @classmethod
     def get_operator_classnames(cls) -> list[str]:

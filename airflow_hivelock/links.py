@@ -14,17 +14,17 @@ PREFIX = "hivelock"
 """The mount point of the page's application."""
 
 ROUTE = "hivelock"
-"""The page is at ``plugin/hivelock``; the rest of an address is the path and query of the frame in it."""
+"""The page is at ``plugin/hivelock``. The rest of its address is the path and query of the frame inside the page."""
 
 HELD_WITH = "hivelock_connection"
-"""The XCom with the connection of ``hold()``: the link of its task is made from it."""
+"""The XCom in which ``hold()`` stores its connection id. The link of its task needs that id."""
 
 
 class HiveLocksLink(BaseOperatorLink):
-    """The link of a task that takes locks: to those that it holds or waits for.
+    """A link from a task to the locks that it holds or waits for.
 
-    Airflow's worker stores it when the task ends; for the package's own operators the API server makes it, see
-    :mod:`airflow_hivelock.ui.plugin`.
+    Airflow's worker stores the link when the task ends. For this package's own operators the API server makes the
+    link: see :mod:`airflow_hivelock.ui.plugin`.
     """
 
     name = "Hive locks"
@@ -34,7 +34,7 @@ class HiveLocksLink(BaseOperatorLink):
 
 
 def page_link(ti_key: TaskInstanceKey, connection: str | None) -> str:
-    """The address of the page, filtered to the locks of one task."""
+    """The address of the page "Hive locks", filtered to one task."""
     airflow = urlsplit(conf.get("api", "base_url", fallback="")).path.strip("/")
     parts = (airflow, "plugin", ROUTE, airflow, PREFIX)
     wanted = {"dag": ti_key.dag_id, "run": ti_key.run_id, "task": ti_key.task_id}

@@ -1,30 +1,33 @@
-"""The lock events and gauges for Airflow's own metrics (StatsD or OpenTelemetry, as Airflow is configured).
+"""The metrics of locks. Airflow sends them to StatsD or OpenTelemetry with its own.
 
 ===============================  =======  ============================================================================
 ``hivelock.acquired``            counter  leases granted
-``hivelock.acquired.wait``       timing   from the task's first request to the grant, ms, over all rounds, as the
-                                          process that got it knows
-``hivelock.invited``             counter  tasks that could have had their locks, and asked for a worker slot first
-``hivelock.invited.wait``        timing   from then until the worker asked, ms
+``hivelock.acquired.wait``       timing   the wait from a task's first request to its grant, over all rounds, in ms
+``hivelock.invited``             counter  tasks that had their turn, and ask for a worker slot before they take locks
+``hivelock.invited.wait``        timing   the wait from a task's turn until its worker asks for the locks, in ms
 ``hivelock.invited.lapsed``      counter  tasks that had to wait again, because their invitation ended before
                                           their worker came
 ``hivelock.slots_given_back``    counter  workers that found a blocker, and gave their slot back
 ``hivelock.released``            counter  leases released
-``hivelock.held``                timing   from the grant to the release, ms; exact if this machine's clock is right
-``hivelock.idle_hold``           timing   of tasks that acquire and work in one: from the grant to the work, and from the end
-                                          of the work to the release, ms
-``hivelock.timeout``             counter  requests given up after their time-out
-``hivelock.lost``                counter  leases lost: force-released, taken over, or unlocked in Hive, while work ran
+``hivelock.held``                timing   the time from the grant to the release, in ms. An error of this machine's
+                                          clock changes it
+``hivelock.idle_hold``           timing   how long a task that locks and works in one held its locks without work, in
+                                          ms: once before the work, and once after it
+``hivelock.timeout``             counter  requests that reached their time-out
+``hivelock.lost``                counter  leases lost while work ran: force-released, taken over, or unlocked in Hive
 ``hivelock.force_released``      counter  force releases
-``hivelock.store_error``         counter  requests of waiters, the keeper and unlock that the store did not answer
-``hivelock.leases``              gauge    this Airflow's leases, from the keeper
-``hivelock.leases.oldest_s``     gauge    how long the oldest of them is held, s; 0 for none
-``hivelock.waiting``             gauge    this Airflow's requests in the queue for a lock, from the keeper
-``hivelock.waiting.longest_s``   gauge    how long the first of them has waited, s; 0 for none: build an alert on this
-``hivelock.waiting.lease``       gauge    parked requests: they wait for a permit of their group, and hold nothing
-``hivelock.waiting.slot``        gauge    requests that could have their locks, hold none, and wait for a worker slot
+``hivelock.store_error``         counter  calls that the lock store did not answer, of waiters, the keeper and unlock
+                                          tasks
+``hivelock.leases``              gauge    this Airflow's leases
+``hivelock.leases.oldest_s``     gauge    the age of the oldest of these leases, in s; 0 without a lease
+``hivelock.waiting``             gauge    this Airflow's requests that wait for locks
+``hivelock.waiting.longest_s``   gauge    the longest wait of these requests, in s; 0 without one. Build an alert on it
+``hivelock.waiting.lease``       gauge    parked requests. They wait for a permit of their group, and hold nothing
+``hivelock.waiting.slot``        gauge    requests that had their turn, and wait for a worker slot without locks
 ``hivelock.suspect``             gauge    suspect leases: the keeper cannot check their work
 ===============================  =======  ============================================================================
+
+The keeper sends the gauges.
 """
 
 from __future__ import annotations
@@ -48,11 +51,13 @@ log = structlog.get_logger(__name__)
 
 
 def acquired(wait_s: float, counts: bool = True) -> None:
-    """Count a lease that was granted *wait_s* after the task first asked for it."""
-    if not counts:
-        return
-    _emit(stats.incr, "hivelock.acquired")
-    _emit(stats.timing, "hivelock.acquired.wait", wait_s * 1000)
+    """Count a lease that was granted *wait_s* after the task first asked for it.
+
+    :param counts: see :attr:`.waiting.Wait.counts`.
+    """
+    if counts:
+        _emit(stats.incr, "hivelock.acquired")
+        _emit(stats.timing, "hivelock.acquired.wait", wait_s * 1000)
 
 
 def released(since: datetime) -> None:
@@ -62,24 +67,24 @@ def released(since: datetime) -> None:
 
 
 def age_s(since: datetime) -> float:
-    """How long ago *since* was, by the store's clock, in seconds; exact if this machine's clock is right."""
+    """The seconds since *since*, a time of the store's clock. This machine's clock gives the present time."""
     return max(0.0, (datetime.now(UTC) - since).total_seconds())
 
 
 def invited() -> None:
-    """Count a task that could have had its locks, and took none before it has a worker slot."""
+    """Count a task that had its turn, and asks for a worker slot before it takes locks."""
     _emit(stats.incr, "hivelock.invited")
 
 
 def arrived(slot_s: float) -> None:
-    """Record that its worker asks, *slot_s* later."""
+    """Record that a worker asked for the locks *slot_s* after its task's turn."""
     _emit(stats.timing, "hivelock.invited.wait", slot_s * 1000)
 
 
 def slot_given_back(*, lapsed: bool) -> None:
     """Count a worker that found a blocker.
 
-    :param lapsed: its invitation was over.
+    :param lapsed: the invitation had ended before the worker asked.
     """
     _emit(stats.incr, "hivelock.slots_given_back")
     if lapsed:
@@ -92,7 +97,7 @@ def idle(idle_s: float) -> None:
 
 
 def timed_out(counts: bool = True) -> None:
-    """Count a request that was given up after its time-out."""
+    """Count a request that reached its time-out."""
     if counts:
         _emit(stats.incr, "hivelock.timeout")
 
@@ -108,16 +113,18 @@ def force_released() -> None:
 
 
 def store_failed() -> None:
-    """Count a request that the lock store did not answer."""
+    """Count a call that the lock store did not answer."""
     _emit(stats.incr, "hivelock.store_error")
 
 
 def standing(
     leases: Sequence[Lease], waiters: Sequence[Waiter], now: datetime, installation: str, suspect: int
 ) -> None:
-    """Set the gauges of *installation*'s leases and waiting requests: how many, since when, and how many are *suspect*.
+    """Set the gauges of one Airflow from all leases and waiters of the lock store.
 
-    :param now: the store's clock.
+    :param now: the time by the store's clock.
+    :param installation: the id of the Airflow. Leases and waiters of others are left out.
+    :param suspect: the number of its suspect leases.
     """
 
     def ours(item: Lease | Waiter) -> bool:
@@ -144,6 +151,6 @@ def _emit(send: Any, *what: Any) -> None:
 
 @cache
 def _initialize() -> None:
-    """Initialise the metrics. Airflow does so for its tasks; its triggerer and its API server initialise another copy
-    of the module."""
+    """Initialise the metrics in this process. Airflow initialises them for tasks, but the triggerer and the API server
+    initialise another copy of the module."""
     initialize_stats()

@@ -17,12 +17,12 @@ _RESUME = "found_free"
 
 
 class HiveLockSensor(NamesLocks, BaseSensorOperator):
-    """Succeeds when the locks for reading and writing this data could be had now.
+    """Succeeds when its data is free: a task that asked for these locks now would get them.
 
-    It takes none itself, so another owner may have them a moment later. To work on the data, use HiveLockOperator. It
-    watches the locks from the triggerer.
+    The sensor takes no locks, so another task can lock the data a moment later. To work on the data, use
+    HiveLockOperator. The sensor waits in the triggerer.
 
-    :param deferrable: False: wait on a worker, according to ``mode`` and ``poke_interval``.
+    :param deferrable: False waits on a worker, according to ``mode`` and ``poke_interval``.
     """
 
     def __init__(self, *, deferrable: bool = True, **kwargs: Any) -> None:
@@ -51,7 +51,7 @@ class HiveLockSensor(NamesLocks, BaseSensorOperator):
         return bool(self._look.poll())
 
     def found_free(self, context: Any, event: str) -> None:
-        """Check the event. Only dag.test() calls this: in Airflow the trigger ends the task itself."""
+        """Check the event of the trigger. Only dag.test() calls this: in Airflow, the trigger itself ends the task."""
         if event != "success":
             raise AirflowException(f"the trigger ended the task as {event}. The reason is in the task's log")
 

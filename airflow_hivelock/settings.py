@@ -30,26 +30,29 @@ _TO_AIRFLOW = (
     "invitation_s",
 )
 _OURS = {"backend", "metastore_uri", *_TO_AIRFLOW, *TRANSACTIONS}
-"""Options of the extra for Airflow, and the parts at the start of a lock store's URL. All others are options of the URL."""
+"""Options of the extra for Airflow, and the parts at the start of a lock store's URL. All others are options of the
+URL."""
 
 MOST_INSTALLATION = 250
 
 
 @dataclass(frozen=True)
 class Settings:
-    """The contents of a connection.
+    """The checked contents of a connection.
 
-    :param url: the lock store, for :func:`airflow_hivelock.locks.connect`; may contain a password.
-    :param installation: the id of this Airflow among those that share the lock store.
-    :param metastore_uri: where partitions are looked up; empty for nowhere.
-    :param concurrency: whether to lock at all, as ``hive.support.concurrency``.
-    :param lock_timeout_s: how long a task without a time-out of its own waits for locks, in seconds; None: without end.
-    :param locks: the table of commands that decides what SQL locks: see :func:`~airflow_hivelock.locks.plan.plan_statements`.
-    :param site: the hive-site.xml that supplies what the connection leaves out.
-    :param sources: the settings of the connection and its hive-site.xml, by name.
-    :param txn: the settings of Hive's transactional manager, for SQL that is locked as Hive does in its metastore.
-    :param invitation_s: how long a task keeps its queue position at its turn while it gets a worker slot, in seconds; 0: it
-        keeps none.
+    :param url: the URL of the lock store, for :func:`airflow_hivelock.locks.connect`. It can contain a password.
+    :param installation: the id of this Airflow among the Airflows on the lock store.
+    :param metastore_uri: the metastore in which tasks look up partitions; empty: none.
+    :param concurrency: False turns locking off, as ``hive.support.concurrency`` does.
+    :param lock_timeout_s: how long a task waits for locks if it sets no time-out, in seconds; None: without a limit.
+    :param locks: the table of commands that decides what SQL locks: see
+        :func:`~airflow_hivelock.locks.plan.plan_statements`.
+    :param site: the hive-site.xml that the connection names. It supplies the settings that the connection does not
+        have.
+    :param sources: each setting of the connection and of its hive-site.xml, by name.
+    :param txn: Hive's settings for the lock types of its metastore. SQL needs them if ``locks`` is ``hive``.
+    :param invitation_s: how long a task at its turn keeps its queue position while it gets a worker slot, in seconds;
+        0: it keeps no position.
     """
 
     url: str = field(repr=False)
@@ -67,11 +70,11 @@ class Settings:
     def of(cls, connection: Any) -> Settings:
         """Read *connection*.
 
-        :raises InvalidRequest: for one that cannot be meant.
+        :raises InvalidRequest: one of its settings is invalid.
         """
         for what in ("host", "schema", "login"):
             if not (getattr(connection, what) or "").isprintable():
-                raise InvalidRequest(f"its {what} contains characters that no {what} may have. Correct it")
+                raise InvalidRequest(f"its {what} contains a character that cannot be printed. Remove it")
         own: dict[str, Any] = connection.extra_dejson
         site, of_site = _of_site(own, connection)
         host, schema = (_given(getattr(connection, name), of_site.pop(name, None)) for name in ("host", "schema"))
@@ -91,12 +94,12 @@ class Settings:
         installation = extra.get("installation") or ("local" if backend == "memory" else "")
         if not isinstance(installation, str) or not installation.isprintable() or len(installation) > MOST_INSTALLATION:
             raise InvalidRequest(
-                f"installation={installation!r:.80} is not an id. Give a text of up to {MOST_INSTALLATION} printable characters"
+                f"installation={installation!r:.80} is invalid. Use at most {MOST_INSTALLATION} printable characters"
             )
         if not installation.strip():
             raise InvalidRequest(
-                'it has no installation id; name this Airflow in the extra, as in {"installation": "etl-prod"}, '
-                "differently from every other Airflow on the same lock store"
+                'it has no installation id. Name this Airflow in the extra, as in {"installation": "etl-prod"}. Each Airflow on '
+                "one lock store needs its own id"
             )
         locks = extra.get("locks", "stricter")
         check_follows(locks)
@@ -145,9 +148,10 @@ _CONNECTION = "the connection"
 
 
 def _of_site(extra: dict[str, Any], connection: Any) -> tuple[Site | None, dict[str, Sourced]]:
-    """The hive-site.xml that the connection names, and its settings for the lock store.
+    """Return the hive-site.xml that the connection names, and the fields of the connection that it supplies.
 
-    A setting of the file that belongs to a host or a login is dropped if the connection has its own.
+    The file's ``chroot`` belongs to its servers, so it is dropped if the connection has a host. Its ``auth`` is dropped
+    if the connection has a login.
     """
     file = extra.get("hive_site")
     if file in (None, ""):
@@ -164,7 +168,7 @@ def _of_site(extra: dict[str, Any], connection: Any) -> tuple[Site | None, dict[
 
 
 def _given(own: str | None, of_site: Sourced | None) -> Sourced:
-    """Return the connection's own field; if it is empty, the value of its hive-site.xml."""
+    """Return the connection's *own* value, or the value of its hive-site.xml if it has none."""
     return Sourced("", own, _CONNECTION) if own else of_site or Sourced("", "", "the default")
 
 
@@ -175,12 +179,11 @@ def _text(value: Any) -> str:
 def _digits(value: Any) -> str:
     try:
         return str(value)
-    except ValueError:  # Python writes no number of thousands of digits
+    except ValueError:  # Python does not convert a number of thousands of digits to text
         return ""
 
 
 def _invitation_s(extra: dict[str, Any]) -> float:
-    """:raises InvalidRequest: it is no number of seconds."""
     given = extra.get("invitation_s")
     if given in (None, ""):
         return INVITATION_S
@@ -188,7 +191,6 @@ def _invitation_s(extra: dict[str, Any]) -> float:
 
 
 def _lock_timeout_s(extra: dict[str, Any]) -> float | None:
-    """:raises InvalidRequest: one that is no whole number, or no time."""
     names = ("numretries", "sleep_between_retries")
     retries, sleep = (None if (given := extra.get(name)) is None else _text(given) for name in names)
     return properties.patience_s(retries, sleep, names)

@@ -1,7 +1,8 @@
-"""The locks that a task declares, by the names of the operators' arguments, and the owner of its request.
+"""The locks that a task declares, the terms of its lease, and the owner of its request.
 
-Operators and triggers have an attribute for each field, because Airflow renders attributes. A :class:`LockSpec` is the
-source of a trigger's arguments, of the check at DAG parsing, and of the planner's input.
+The fields have the names of the operators' arguments. Operators and triggers have an attribute for each field, because
+Airflow renders attributes. A trigger takes the fields as arguments. DAG parsing checks them, and the planner reads
+them.
 """
 
 from __future__ import annotations
@@ -30,12 +31,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Owner:
-    """A task instance, over all of its tries.
+    """A task instance. All its tries are the same owner.
 
-    :param installation: the id of its Airflow, from the connection: two installations on one lock store never share a
-        lease, and neither regards the other's lease as stale.
+    :param installation: the id of its Airflow, from the connection. Two Airflows on one lock store share no lease, and
+        a keeper frees only the leases of its own Airflow.
     :param map_index: -1 for a task that is not mapped.
-    :param hold: the name of a further lease that the task takes while it runs; ``""``: the lease for its own work.
+    :param hold: the name of a second lease that the task takes while it runs; ``""``: the lease for the task's own
+        work.
     """
 
     installation: str
@@ -53,7 +55,7 @@ class Owner:
 
     @classmethod
     def parse(cls, text: Any) -> Self | None:
-        """The inverse of ``str()``; None for an owner that is no task of any Airflow."""
+        """The inverse of ``str()``. None: the owner is not a task."""
         if not isinstance(text, str):
             return None
         parts = [unquote(part) for part in text.split("/")]
@@ -65,12 +67,12 @@ class Owner:
 
     @property
     def work(self) -> str:
-        """The name of the task's own work under its lease, in all of its tries."""
+        """The name of the task's work under its lease. It is the same in all tries."""
         return self.task_id if self.map_index < 0 else f"{self.task_id}[{self.map_index}]"
 
     @property
     def query(self) -> str:
-        """The text that SHOW LOCKS … EXTENDED shows for the lock."""
+        """The text that SHOW LOCKS … EXTENDED shows if the task has no SQL."""
         mapped = f" map index {self.map_index}" if self.map_index >= 0 else ""
         return f"dag {self.dag_id} run {self.run_id} task {self.task_id}{mapped}"
 
@@ -80,14 +82,15 @@ class Owner:
 
 
 MOST_PARTITIONS = 2_000
-"""A table that is read whole has its partitions locked one by one up to this number: about one ZooKeeper transaction.
+"""A read of a whole table locks its partitions one by one up to this number. About as many fit into one ZooKeeper
+transaction.
 """
 
 MOST_SQL = 200
 """How many characters of SQL the log shows."""
 
 OFF = {"support_concurrency": False}
-"""The value that a lock task returns in place of a lease if locking is turned off."""
+"""The value that a lock task returns instead of a lease if locking is turned off."""
 
 
 def _names(name: str, value: Any) -> list[Any]:
@@ -121,7 +124,7 @@ def _kept_as(plain: Callable[[str, Any], Any], *, rendered: bool = False) -> dic
 
 @dataclass(frozen=True)
 class LeaseTerms:
-    """The terms of a lease in addition to its locks, in plain values: fit for a trigger's arguments."""
+    """The terms of a lease in addition to its locks. A trigger can take these plain values as arguments."""
 
     max_leases: int | None = None
     lease_group: str | None = None
@@ -131,7 +134,7 @@ class LeaseTerms:
     def __post_init__(self) -> None:
         """Check the values.
 
-        :raises InvalidRequest: naming the invalid input.
+        :raises InvalidRequest: a value is invalid. The message names it.
         """
         priority = self.lock_priority
         if isinstance(priority, bool) or not isinstance(priority, int) or abs(priority) > MAX_PRIORITY:
@@ -142,7 +145,7 @@ class LeaseTerms:
             check_weight(self.weight, "how many leases of its group a task counts for")
             if self.max_leases is None and self.lease_group is None:
                 raise InvalidRequest(
-                    f"weight={self.weight!r} has no effect, because the task is in no group. Set lease_group, or max_leases"
+                    f"weight={self.weight!r} has no effect, because the task is in no group. Set lease_group or max_leases"
                 )
         self.limit("the DAG")
 
@@ -150,14 +153,14 @@ class LeaseTerms:
     def of(cls, task: Any) -> Self:
         """Read the terms from the attributes of an operator or a trigger.
 
-        :raises InvalidRequest: naming the invalid attribute.
+        :raises InvalidRequest: a value is invalid. The message names it.
         """
         return cls(**{name: getattr(task, name) for name in TERMS})
 
     def limit(self, dag_id: str) -> LeaseLimit | None:
-        """The limit on the leases of the group; without a named group, on those of the DAG.
+        """The limit of the task's group. None: the task is in no group.
 
-        A group that is named without a limit has only the one in the lock store.
+        The group is ``lease_group``, or else the DAG. Without ``max_leases`` only the limit in the lock store applies.
         """
         if self.max_leases is None and self.lease_group is None:
             return None
@@ -170,7 +173,7 @@ TERMS = tuple(each.name for each in fields(LeaseTerms))
 
 @dataclass(frozen=True)
 class LockSpec:
-    """The locks that a task declares, in plain values: fit for a trigger's arguments."""
+    """The locks that a task declares. A trigger can take these plain values as arguments."""
 
     reads: Sequence[str] = field(metadata=_kept_as(_names, rendered=True))
     writes: Sequence[str] = field(metadata=_kept_as(_names, rendered=True))
@@ -183,7 +186,7 @@ class LockSpec:
     def __post_init__(self) -> None:
         """Check the types.
 
-        :raises InvalidRequest: naming the input of a wrong type.
+        :raises InvalidRequest: a value has the wrong type. The message names it.
         """
         for each in fields(self):
             plain = each.metadata["plain"](each.name, getattr(self, each.name))
@@ -193,20 +196,20 @@ class LockSpec:
     def of(cls, task: Any) -> Self:
         """Read the declaration from the attributes of an operator or a trigger.
 
-        :raises InvalidRequest: naming the attribute of a wrong type.
+        :raises InvalidRequest: a value has the wrong type. The message names it.
         """
         return cls(**{name: getattr(task, name) for name in FIELDS})
 
     def check(self) -> None:
-        """Check everything that needs no metastore.
+        """Check the values as far as that needs no metastore.
 
-        :raises InvalidRequest: naming the input that is wrong.
+        :raises InvalidRequest: a value is invalid. The message names it.
         """
         check_names(self.reads, self.writes, self.unpartitioned, self.partition_columns)
         check_statements(self.lock_sql, self.lock_database, self.unpartitioned, self.partition_columns)
 
     def locks(self, hook: HiveLockHook, log: Any) -> bool:
-        """Whether to lock; if not, log a warning with the risks. The counterpart of ``hive.support.concurrency``."""
+        """Whether the task takes locks, like ``hive.support.concurrency``. If not, log a warning with the risks."""
         on = hook.settings.concurrency if self.support_concurrency is None else self.support_concurrency
         by = f"connection {hook.hivelock_conn_id!r}" if self.support_concurrency is None else "support_concurrency"
         if on and self.support_concurrency is None and not self.reads and not self.writes:
@@ -214,9 +217,9 @@ class LockSpec:
             by = OFF_IN_SQL
         if not on:
             log.warning(
-                "NOT LOCKED: locking is turned off by %s. Others may overwrite data while this task reads it, two writers may lose "
-                "each other's data, and a Hive query may read half of this task's output. "
-                "Would be locked: reads %s writes %s%s",
+                "NOT LOCKED: locking is turned off by %s. Other work may overwrite data while this task reads it. Two writers may "
+                "lose each other's data. A Hive query may read half of this task's output. "
+                "With locking on, this task would lock: reads %s writes %s%s",
                 by,
                 list(self.reads),
                 list(self.writes),
@@ -225,7 +228,10 @@ class LockSpec:
         return on
 
     def timeout_s(self, hook: HiveLockHook) -> float | None:
-        """How long to wait if the task does not set it: Hive's retries from its SQL, or the connection's time-out."""
+        """The longest wait for locks if the task sets none, in seconds. None: without a limit.
+
+        ``SET`` statements in the task's SQL can give it, as Hive's retries. Otherwise the connection gives it.
+        """
         own = None
         if self.lock_sql:
             own = tries_s(self.lock_sql, self.lock_database, self.unpartitioned, self.partition_columns)
@@ -243,13 +249,13 @@ class LockSpec:
         deferred: DeferredGrant | None = None,
         asked: datetime | None = None,
     ) -> LockRequest:
-        """Plan the locks for reading and writing this data. Blocks while it asks a metastore.
+        """Plan the locks, and make the request for them. This blocks while it asks a metastore.
 
-        :param lease_s: how long the lease is trusted without renewal, in seconds.
-        :param wait: False: refuse the request if it would have to wait.
-        :param deferred: the deferred grant: the task works under the locks, and needs a worker slot as well.
-        :param asked: when the task first asked, by the lock store's clock; None if this is the first time.
-        :raises InvalidRequest: naming the input that is wrong.
+        :param lease_s: how long the lease lasts without renewal, in seconds.
+        :param wait: False refuses the request if it would have to wait.
+        :param deferred: the deferred grant, if the task itself works under the locks and so needs a worker slot.
+        :param asked: when the task first asked, by the lock store's clock; None: it asks for the first time.
+        :raises InvalidRequest: a value is invalid. The message names it.
         """
         catalog, known = hook.catalog(), self.partition_columns
         reads, writes = plan(
@@ -293,14 +299,14 @@ class LockSpec:
         )
 
     def _digest(self) -> str:
-        """A text that distinguishes one SQL from another, because the SQL itself may be too long to store."""
+        """A short text that differs for different SQL. The SQL itself may be too long to store."""
         return f" sql {hashlib.sha256(self.lock_sql.encode()).hexdigest()}" if self.lock_sql else ""
 
 
 FIELDS = tuple(each.name for each in fields(LockSpec))
 
 RENDERED = tuple(each.name for each in fields(LockSpec) if each.metadata["rendered"])
-"""The fields that Airflow renders: the operators' template fields."""
+"""The operators' template fields."""
 
 
 def _short(sql: str) -> str:

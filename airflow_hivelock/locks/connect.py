@@ -1,4 +1,4 @@
-"""Make a lock manager from a URL."""
+"""connect: makes a lock manager from a URL."""
 
 from __future__ import annotations
 
@@ -30,29 +30,96 @@ _ZOOKEEPER = (
 def connect(url: str) -> LockManager:
     """Return the lock manager for the lock store at *url*.
 
-    ``zookeeper://[user:password@]host:port[,host:port…]/hive_zookeeper_namespace[?root=/airflow_hivelock&timeout_s=10&patience_s=30&passing_s=3600]``
-    The path is Hive's ``hive.zookeeper.namespace``. ``root`` is the node of the queue and the leases. ``chroot`` is a
-    path above both. ``timeout_s`` is the session's time-out. After ``patience_s`` a request at its turn stops giving
-    way to Hive's clients. For ``passing_s``, 0 to a year, requests of higher priority overtake one that waits.
-    ``query_chars`` is Hive's ``hive.lock.query.string.max.length``: how much of the SQL each lock node contains, 500
-    characters at most. ``auth=DIGEST|DIGEST-MD5|KERBEROS``, ``kerberos_service_name``; ``ssl=true``, ``ca``, ``cert``,
-    ``key``, ``key_password``, ``verify=full|ca|none``; ``acl=open|creator,scheme:id…``, ``hive_acl=scheme:id…``.
-    ``postgresql://user:password@host/database[?expiry=suspect&max_lease_s=86400&passing_s=3600&prefix=hivelock_&schema=…&timeout_s=10]``
-    With ``expiry=frees`` an expired lease blocks no request; otherwise it blocks until it is released. ``max_lease_s``:
-    the longest that a lease may last, renewals included. ``passing_s``: for how long requests of higher priority
-    overtake one that waits; 0: never. ``schema``: ``airflow_hivelock`` by default. Other options are libpq's, such as
-    ``sslmode``.
-    ``mysql://user:password@host/database[?…&ssl_ca=…&ssl_cert=…&ssl_key=…&ssl_key_password=…&ssl_mode=…&unix_socket=…]``
-    The same in MySQL or MariaDB (``mariadb://`` means the same), where ``schema`` is another database.
-    ``ssl_mode=disabled|required|verify_ca|verify_identity``. The default is ``verify_identity`` if one of the files is
-    given; else TLS without a check, if the server has it. ``sqlite:///leases.db[?…]``, ``sqlite:////var/lib/leases.db``
-    The same in a file that the processes of one host share.
-    ``metastore://host[:9083][,host…][?timeout_s=300&recheck_s=10&auth=NONE&ssl=false]`` Servers of one metastore;
-    :meth:`.MetastoreBackend.connect` has the options. ``timeout_s`` is the metastore's ``hive.txn.timeout``. If it is
-    not given, the metastore is asked for it. ``catalog`` is its ``metastore.catalog.default``: Hive 4.3 and later keep
-    the locks of catalogs apart. If it is not given, the metastore is asked for it.
-    ``hiveserver2://[user[:password]@]host[:10000][/database][?auth=LDAP&ssl=false&recheck_s=30]`` Lists the locks that
-    Hive holds, in any lock manager of Hive's. It acquires none. ``memory://[name]`` This process only.
+    ================  ==================================================================================================
+    lock store        URL
+    ================  ==================================================================================================
+    ZooKeeper         ``zookeeper://[user:password@]host:port[,host:port…]/namespace``. The path is Hive's
+                      ``hive.zookeeper.namespace``
+    Hive's metastore  ``metastore://host[:9083][,host…]``: all servers of one metastore
+    PostgreSQL        ``postgresql://user:password@host/database``
+    MySQL, MariaDB    ``mysql://user:password@host/database``. ``mariadb://`` means the same
+    SQLite            ``sqlite:///leases.db`` or ``sqlite:////var/lib/leases.db``: a file for the processes of one host
+    HiveServer2       ``hiveserver2://[user[:password]@]host[:10000][/database]``. It lists Hive's locks and acquires
+                      none
+    memory            ``memory://[name]``: only for this process
+    ================  ==================================================================================================
+
+    Add options to the URL as in ``…?timeout_s=20&ssl=true``. Times are in seconds.
+
+    Options of ZooKeeper:
+
+    =========================  ======================  =================================================================
+    option                     default                 meaning
+    =========================  ======================  =================================================================
+    ``root``                   ``/airflow_hivelock``   the node that contains the queue and the leases
+    ``chroot``                 none                    a path above Hive's namespace and ``root``
+    ``timeout_s``              10                      the session's time-out
+    ``patience_s``             30                      how long a request at its turn gives way to Hive's own clients
+    ``passing_s``              3600                    how long requests of higher priority may overtake a waiter, at
+                                                       most a year. With 0 they never do
+    ``query_chars``            500                     Hive's ``hive.lock.query.string.max.length``: how many characters
+                                                       of the SQL a lock node contains, at most 500
+    ``auth``                   none                    ``DIGEST``, ``DIGEST-MD5`` or ``KERBEROS``. With a login, the
+                                                       default is ``DIGEST``
+    ``kerberos_service_name``  ``zookeeper``           the first part of the servers' principal
+    ``ssl``                    ``false``               ``true`` uses TLS
+    ``ca``                     the system's            a PEM file with the trusted authorities
+    ``cert``, ``key``          none                    PEM files with this client's certificate and its key
+    ``key_password``           none                    the password of ``key``
+    ``verify``                 ``full``                ``ca`` skips the check of the server's name, and ``none`` skips
+                                                       all checks
+    ``acl``                    see meaning             who may write the package's own nodes: ``open``, or a list such
+                                                       as ``creator,sasl:ops``. The default is ``creator`` with
+                                                       ``auth``, and otherwise ``open``
+    ``hive_acl``               ``world:anyone``        who else may lock below the nodes that this client creates in
+                                                       Hive's namespace, as in ``sasl:hive``
+    =========================  ======================  =================================================================
+
+    Options of PostgreSQL, MySQL, MariaDB and SQLite:
+
+    =========================  ======================  =================================================================
+    option                     default                 meaning
+    =========================  ======================  =================================================================
+    ``expiry``                 ``suspect``             ``suspect``: an expired lease blocks until it is released.
+                                                       ``frees``: an expired lease blocks no request
+    ``max_lease_s``            none                    the longest time that a lease may last, with its renewals
+    ``passing_s``              3600                    as for ZooKeeper
+    ``prefix``                 ``hivelock_``           the start of each table's name
+    ``schema``                 ``airflow_hivelock``    the schema of the tables. In MySQL: the database of the tables,
+                                                       by default the URL's
+    ``timeout_s``              10                      the longest wait for a connection or a statement
+    =========================  ======================  =================================================================
+
+    Further options of MySQL and MariaDB. PostgreSQL takes libpq's options instead, such as ``sslmode``:
+
+    =========================  ======================  =================================================================
+    option                     default                 meaning
+    =========================  ======================  =================================================================
+    ``ssl_ca``                 the system's            a PEM file with the trusted authorities
+    ``ssl_cert``, ``ssl_key``  none                    PEM files with this client's certificate and its key
+    ``ssl_key_password``       none                    the password of ``ssl_key``
+    ``ssl_mode``               see meaning             ``disabled``, ``required``, ``verify_ca`` or ``verify_identity``,
+                                                       the default with one of these files. Without them, TLS is used
+                                                       without checks if the server has it
+    ``unix_socket``            none                    the path of the server's socket on this host
+    =========================  ======================  =================================================================
+
+    Options of Hive's metastore and of HiveServer2:
+
+    =========================  ======================  =================================================================
+    option                     default                 meaning
+    =========================  ======================  =================================================================
+    ``timeout_s``              the server's            only metastore: ``hive.txn.timeout``. The metastore frees a lock
+                                                       without a heartbeat after this time
+    ``catalog``                the server's            only metastore: ``metastore.catalog.default``, the catalog of all
+                                                       locks. Hive 4.3 and later separate catalogs
+    ``recheck_s``              10                      the longest pause between two polls of a waiter. HiveServer2: 30
+    ``answer_s``               10                      the longest wait for an answer. HiveServer2: 60
+    ``auth``                   ``NONE``                ``KERBEROS`` uses the ticket of this process. HiveServer2 also
+                                                       takes ``NOSASL``, and ``LDAP``, its default with a password
+    ``kerberos_service_name``  ``hive``                the first part of the server's principal
+    ``ssl``, ``ca``            ``false``               as for ZooKeeper
+    =========================  ======================  =================================================================
 
     :raises InvalidRequest: the URL is malformed, or has an unknown option.
     :raises StoreUnavailable: the store does not answer within ``timeout_s``.
@@ -110,9 +177,9 @@ def _options(parts: SplitResult, known: Collection[str]) -> dict[str, str]:
     """The options in the URL's query, for the backend to check."""
     options = dict(parse_qsl(parts.query, keep_blank_values=True))
     if unknown := options.keys() - set(known):
-        there_are = ", ".join(sorted(known))
+        their_names = ", ".join(sorted(known))
         raise InvalidRequest(
-            f"{shown(parts.geturl())!r}: unknown option {', '.join(sorted(unknown))}. Use one of {there_are}"
+            f"{shown(parts.geturl())!r}: unknown option {', '.join(sorted(unknown))}. Use one of {their_names}"
         )
     return options
 

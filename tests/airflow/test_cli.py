@@ -79,7 +79,7 @@ def test_airflow_hivelock_speaks_to_the_lock_store_of_a_connection(zookeeper: Zo
             1,
             "ERROR: tasks take no locks: concurrency is false in connection",
         ),
-        ({"backend": "sqlite"}, 1, "it has no installation id; name this Airflow in the extra"),
+        ({"backend": "sqlite"}, 1, "it has no installation id. Name this Airflow in the extra"),
         ({"backend": "oracle"}, 1, "backend 'oracle' is unknown"),
     ],
 )

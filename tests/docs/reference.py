@@ -36,7 +36,6 @@ from airflow_hivelock.locks.backends.metastore import MetastoreBackend
 from airflow_hivelock.locks.backends.zookeeper import ZooKeeperBackend
 from airflow_hivelock.locks.groups import ManagesGroups
 from airflow_hivelock.locks.hive import coverage
-from airflow_hivelock.locks.hive.thrift import Metastore
 from airflow_hivelock.locks.statements.statement import SYNTAX
 from airflow_hivelock.operators.acquiring import AcquiresLocks
 from airflow_hivelock.operators.base import NamesLocks
@@ -55,11 +54,12 @@ PAGE = PROJECT / "docs" / "reference.md"
 HEAD = """\
 # Reference
 
-Made from the docstrings by `make reference`; change those. How to do what: [the guides](README.md).
+`make reference` writes this page from the docstrings, so change the docstrings instead. [The guides](README.md) show how to use
+the package.
 """
 
-NAMES = "Every task that names locks takes"
-WAITS = "Every task that acquires locks takes"
+NAMES = "Arguments of each task that names locks"
+WAITS = "Arguments of each task that acquires locks"
 
 
 def reference() -> str:
@@ -92,28 +92,24 @@ def _airflow() -> Iterator[str]:
 
 
 def _connection() -> Iterator[str]:
-    yield "## Connection\n\n### The connection's fields and extra"
-    said = parse(HiveLockHook.__doc__).params["hivelock_conn_id"]
-    yield said[0].upper() + said[1:]
-    fields = get_provider_info()["connection-types"][0]["conn-fields"]
+    summary, _, fields = parse(HiveLockHook.__doc__).text.partition("\n\n")
+    yield f"## Connection\n\n### The connection's fields and extra\n\n{fields}"
+    form = get_provider_info()["connection-types"][0]["conn-fields"]
+    yield "Airflow's form for connections has these fields of the extra:"
     yield table(
-        ["in the form", "what"],
-        [[f"`{name}`", f"{field['label']}. {field.get('description', '')}"] for name, field in fields.items()],
+        ["field", "label", "help"],
+        [[f"`{name}`", field["label"], field["description"]] for name, field in form.items()],
     )
-    yield "What the hook makes of it:"
+    yield "`HiveLockHook.settings` returns them as a `Settings`:"
     yield from _dataclass(Settings)
     yield from _function(locks.connect)
-    yield "### Options of metastore:// and hiveserver2://"
-    for backend in (MetastoreBackend, HiveServer2Backend):
-        yield f"`{backend.__name__}.connect{_signature(backend.connect)}`"
-    yield _fields(parse(Metastore.__doc__))
     yield from _promises()
-    yield "### HiveLockHook\n\nThe locks behind a connection."
+    yield f"### HiveLockHook\n\n{summary}"
     yield from _methods(HiveLockHook)
 
 
 def _promises() -> Iterator[str]:
-    """Of an sqlite:// and of a memory:// what they say themselves: others cannot be connected to from here."""
+    """The promises of each store. SQLite is connected for this; the other backends have a constant."""
     with TemporaryDirectory() as directory, locks.connect(f"sqlite:///{directory}/leases.db") as manager:
         database = manager.capabilities
     stores = {
@@ -123,16 +119,16 @@ def _promises() -> Iterator[str]:
         "hiveserver2": HiveServer2Backend.capabilities,
         "memory": MemoryBackend.capabilities,
     }
-    yield "### What each lock store promises\n\nAs `hivelock capabilities` says; the words are explained [below](#capabilities)."
+    yield (
+        "### What each lock store promises\n\n`hivelock capabilities` prints this for your lock store. [Capabilities](#capabilities) "
+        "explains each promise."
+    )
     rows = [
         [f"`{field.name}`", *("yes" if getattr(store, field.name) else "no" for store in stores.values())]
         for field in dataclasses.fields(Capabilities)
     ]
-    yield table(["", *stores], rows)
-    yield (
-        "A database with `expiry=frees` does expire leases. A HiveServer2 that locks in its metastore has no `parents` "
-        "either."
-    )
+    yield table(["promise", *stores], rows)
+    yield "With `expiry=frees`, a database has `expires`. A HiveServer2 whose Hive locks in its metastore has no `parents`."
 
 
 def _manager() -> Iterator[str]:
@@ -160,7 +156,7 @@ def _command_line() -> Iterator[str]:
     yield f"## Command line\n\n{cli._DESCRIPTION} `airflow hivelock` takes `--conn-id` for `--url` and `--metastore`."
     given = (*cli._URL, *cli._CONN_ID, *cli._ARGUMENTS)
     yield table(
-        ["argument", "what"],
+        ["argument", "meaning"],
         [[f"`{_argument(flag, options)}`", " ".join(options["help"].split())] for flag, options in given],
     )
     yield f"Statements, with `;` in between:\n\n```text\n{SYNTAX}\n```"
@@ -194,7 +190,8 @@ def _kind(kind: type, *also: str) -> Iterator[str]:
     yield f"### {kind.__name__}\n\n{doc.text}"
     yield _arguments(kind, doc.params)
     if also:
-        yield "Besides: " + "; ".join(f"[{title}](#{_slug(title)})" for title in also) + "."
+        links = [f"[{title}](#{_slug(title)})" for title in also]
+        yield "More arguments: " + "; ".join(links) + "."
 
 
 def _class(kind: type) -> Iterator[str]:
@@ -239,7 +236,7 @@ def _dataclass(kind: type) -> Iterator[str]:
     if dataclasses.is_dataclass(kind):
         fields = {field.name: doc.params.get(field.name, "") for field in dataclasses.fields(kind)}
         yield table(
-            ["field", "type", "what"],
+            ["field", "type", "meaning"],
             [[f"`{name}`", f"`{_type(kind, name)}`", text] for name, text in fields.items()],
         )
     else:
@@ -247,7 +244,7 @@ def _dataclass(kind: type) -> Iterator[str]:
 
 
 def _arguments(kind: type, params: dict[str, str]) -> str:
-    """The documented arguments, with what each is if it is not given."""
+    """A table of the documented arguments, with their defaults."""
     signature = inspect.signature(kind.__init__).parameters if "__init__" in vars(kind) else {}  # type: ignore[misc]
     for name, parameter in signature.items():
         assert name in params or name in ("self", "hivelock_conn_id") or parameter.kind is parameter.VAR_KEYWORD, (
@@ -257,7 +254,7 @@ def _arguments(kind: type, params: dict[str, str]) -> str:
     for name, text in params.items():
         default = signature[name].default
         rows.append([f"`{name}`", "" if default is inspect.Parameter.empty else f"`{_value(default)}`", text])
-    return table(["argument", "if not given", "what"], rows) if rows else ""
+    return table(["argument", "default", "meaning"], rows) if rows else ""
 
 
 def _value(value: Any) -> str:
