@@ -27,13 +27,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Blocked:
-    """A request that has to wait: a value, and no error before a deadline.
+    """The request has to wait. It is a value, because only a deadline makes it an error.
 
     :param by: the blockers, nearest first; never empty.
-    :param waited_s: how long, by the store's clock, the owner had waited when this acquisition began. It counts from
-        ``request.asked``, or from when an earlier process of the owner joined the queue at the position that this one
-        took over.
-    :param passing: the only blocker is a request that is about to be granted or withdrawn. So even a request that does
+    :param waited_s: how long the owner had waited when this acquisition began, in seconds by the store's clock. It
+        counts from ``request.asked``. If an earlier process of the owner waited at this queue position, it counts from
+        the start of that wait.
+    :param passing: the only blocker is a request that will soon be granted or withdrawn. So even a request that does
         not wait tries again.
     :param recheck_s: try again after this many seconds even without a wake-up; None if the backend's wake-ups suffice.
     """
@@ -46,10 +46,11 @@ class Blocked:
 
 @dataclass(frozen=True)
 class NeedsSlot:
-    """A deferred request could have its locks. It has taken none, because its task needs a worker slot first.
+    """A deferred request has its turn. It took no locks, because its task first needs a worker slot.
 
     :param waited_s: as in :class:`Blocked`.
-    :param until: it is invited, and keeps its queue position until then, by the store's clock. None: it is away.
+    :param until: when its invitation ends, by the store's clock. It keeps its queue position until then. None: it is
+        away.
     """
 
     waited_s: float = 0.0
@@ -58,25 +59,23 @@ class NeedsSlot:
 
 @dataclass(frozen=True)
 class Capabilities:
-    """The promises of a backend; the conformance suite checks each promise.
+    """The promises of a backend. The conformance suite checks each of them.
 
-    :param acquires: acquires locks; otherwise it only lists them.
+    :param acquires: it acquires locks. Otherwise it only lists them.
     :param seen_by_hive: a Hive that locks in this store lists these locks and waits for them.
-    :param parents: a request takes SHARED on every parent of its objects, and locks conflict on one object only;
-        otherwise the server has a hierarchy of its own, and only the named objects are locked.
-    :param fair: first come, first served among conflicting requests, shared and exclusive alike.
-    :param prioritized: among conflicting waiters, the larger priority goes first, within a bound.
-    :param invites: a deferred request keeps its queue position while its task gets a worker slot; otherwise it goes
-        away.
-    :param limits: counts the leases of a group, and grants at most a request's limit.
-    :param watched: wakes waiters; otherwise they poll every few seconds.
-    :param expires: a lease that is not renewed in time blocks no request any longer; otherwise time alone releases
-        nothing.
-    :param remembers: finds an owner's lease from any process, orders the owner's attempts, and records the work under
-        the lease.
-    :param parts: supports partial release: a part of a lease is released, and the rest stays held.
+    :param parents: locks conflict only on the same object, so a request also takes SHARED on every parent. Otherwise
+        the server itself knows the hierarchy, and a request locks only the named objects.
+    :param fair: conflicting requests go in order of arrival, SHARED and EXCLUSIVE alike.
+    :param prioritized: among conflicting waiters, the larger priority goes first. The time of overtaking has a limit.
+    :param invites: a deferred request keeps its queue position while its task gets a worker slot. Otherwise it leaves
+        the queue.
+    :param limits: it counts the leases of a group, and grants no lease above the limit.
+    :param watched: it wakes waiters. Otherwise they poll every few seconds.
+    :param expires: an expired lease blocks no request. Otherwise time alone frees nothing.
+    :param remembers: any process can find an owner's lease. A later attempt takes it over. The lease records its work.
+    :param parts: it can release some locks of a lease and keep the others.
     :param withdraws: a person can withdraw a request that waits.
-    :param audits: keeps the history of leases, and an audit trail of force releases.
+    :param audits: it keeps the history of leases, and an audit trail of force releases.
     """
 
     acquires: bool = True
@@ -96,10 +95,10 @@ class Capabilities:
 
 @runtime_checkable
 class Explains(Protocol):
-    """A backend that does not take exactly the locks of a request, or that can show where it keeps them."""
+    """A backend that may take other locks than the request's, or can show where it keeps them."""
 
     def takes(self, request: LockRequest) -> Mapping[Lock, str]:
-        """The locks that it would take, sorted, and how the store keeps each. Makes no network call.
+        """The locks that *request* would take, sorted, and how the store keeps each. It makes no network call.
 
         :raises InvalidRequest: the backend does not accept such a request.
         """
@@ -111,7 +110,7 @@ class Warns(Protocol):
     """A backend that knows which other clients may change its data."""
 
     def warnings(self) -> Sequence[str]:
-        """What leaves its locks unprotected in the store itself, each with the next step.
+        """The gaps in the protection of its data, each with the next step.
 
         :raises StoreUnavailable: the store does not answer.
         """
@@ -120,12 +119,12 @@ class Warns(Protocol):
 
 @runtime_checkable
 class FreesForeign(Protocol):
-    """A backend that shares its locks with Hive's own sessions, which may leave some behind."""
+    """A backend of a store where Hive's own sessions lock, too. A dead session can leave locks behind."""
 
     def force_unlock(self, query_id: str, target: LockObject | None, *, reason: str, user: str) -> Sequence[Lock]:
         """Free the locks of one Hive query, and write an entry to the audit trail, in one step.
 
-        No lock of another client is freed, and none that the query has taken since.
+        It frees no lock of another client, and no lock that the query takes after the start of this call.
 
         :param query_id: :attr:`.Holder.hive_id`: the query's id in ZooKeeper, the lock's id in a metastore.
         :param target: free only the lock on this object; None: all of them.
@@ -139,9 +138,9 @@ class FreesForeign(Protocol):
 class NamespaceUse:
     """A node in ZooKeeper that may be the namespace of a Hive.
 
-    :param hives: how many locks of Hive's own are below it now.
-    :param objects: databases or tables are below it, so a client has locked them.
-    :param made_here: this package made the node: it has seen no lock of Hive below it, before or since.
+    :param hives: how many of Hive's own locks are below it now.
+    :param objects: nodes of databases or tables are below it, so a client has locked there.
+    :param made_here: this package created the node, and has never seen a lock of Hive below it.
     """
 
     path: str
@@ -155,51 +154,50 @@ class HasNamespaces(Protocol):
     """A lock store with several namespaces. Two Hives with different namespaces do not see each other's locks."""
 
     def namespaces(self) -> list[NamespaceUse]:
-        """Its own namespace, then the others that a Hive locks in."""
+        """The namespace of this backend, and then the other namespaces in which a Hive locks."""
         ...
 
 
 class Acquisition(Protocol):
-    """One request that is being acquired. Used by one thread at a time."""
+    """A request on its way to a lease. Only one thread at a time may use it."""
 
     @property
     def asked(self) -> datetime | None:
         """When the owner first asked, by the store's clock: ``request.asked``, or when it joined the queue.
 
-        None before the first answer, and in a store that does not know.
+        None: the store has not answered yet, or does not keep this time.
         """
         ...
 
     def step(self) -> Lease | NeedsSlot | Blocked:
-        """Do as many steps of the request as are possible now. After Blocked, another step may help when ``wake`` is
-        called.
+        """Advance the request as far as possible now. After Blocked, call this again when ``wake`` is called.
 
-        A deferred request ends with NeedsSlot when another request would be granted. A lease that its owner already holds is returned
-        all the same. A deferred request with its worker slot joins no queue: after Blocked, the store is unchanged, and
-        no wake-up comes.
+        A deferred request gets NeedsSlot where another request would be granted, unless its owner already holds the
+        lease. With its worker slot, a deferred request joins no queue: Blocked then leaves the store unchanged, and
+        ``wake`` is not called.
 
         :raises Superseded: a later attempt of the owner has taken over.
         :raises LeaseMismatch: the owner already waits for or holds other locks.
-        :raises StoreUnavailable: it is unknown whether anything changed; another step settles it.
+        :raises StoreUnavailable: the store may have changed. The next call finds out.
         """
         ...
 
     def withdraw(self) -> None:
-        """Leave the queue and hold nothing. A lease that :meth:`step` has returned is kept."""
+        """Leave the queue, and give everything back. A lease that :meth:`step` has returned stays held."""
         ...
 
     def hand_over(self) -> None:
-        """Leave the queue position to the owner's next process, and give no sign of life from now on.
+        """Leave the queue position to the owner's next process, and stop showing that this request is alive.
 
-        Until that process comes, the request blocks no other one once only such requests are in the way.
+        Until that process comes, a waiter may pass this request if only such requests are in its way.
         """
         ...
 
 
 class Backend(Protocol):
-    """A lock store's client. All calls are safe from several threads.
+    """A client of a lock store. Several threads may call it at once.
 
-    The default methods suit a subclass that keeps nothing more. To find one lease they list all.
+    The methods with a body fit a store that lacks the feature. To find one lease, they list all leases.
     """
 
     @property
@@ -208,7 +206,7 @@ class Backend(Protocol):
         ...
 
     def begin(self, request: LockRequest, wake: Callable[[], None]) -> Acquisition:
-        """Start the owner's request, or continue it. *wake* may be called from any thread and must not block."""
+        """Start the owner's request, or continue it. Any thread may call *wake*, so it must not block."""
         ...
 
     def renew(self, lease: Lease) -> None:
@@ -219,21 +217,21 @@ class Backend(Protocol):
         ...
 
     def verify(self, lease: Lease, wake: Callable[[], None] | None = None) -> None:
-        """Check that the lease and all of its locks are still held; *wake* is called once when that may have changed.
+        """Check that the lease and all its locks are still held. *wake* is called once when that may have changed.
 
         :raises LockLost: the lease is gone or taken over, or one of its locks was removed or released.
         """
         ...
 
     def start_work(self, lease: Lease, name: str, application: str) -> Lease:
-        """Record that *application* starts under the lease, with a new token. It replaces the work of the same *name*.
+        """Record that *application* starts under the lease, with a new token. It replaces earlier work of that *name*.
 
         :raises LockLost: the lease is gone, taken over, or known to have lost a lock.
         """
         ...
 
     def record_work(self, lease: Lease, name: str, application: str | None) -> Lease:
-        """Replace what is recorded under *name*, and keep its token.
+        """Replace the application in the record of the work *name*, and keep its token.
 
         :param application: ``""``: nothing runs now; None: the work has ended.
         :raises LockLost: as :meth:`start_work`.
@@ -241,74 +239,71 @@ class Backend(Protocol):
         ...
 
     def check_token(self, lease_id: str, name: str, token: int) -> None:
-        """Check that work has the newest token of its name, and that its lease still holds all of its locks.
+        """Check that *token* is the newest of the work *name*, and that the lease still holds all its locks.
 
-        :raises LockLost: the work must not publish.
+        :raises LockLost: the check failed, so the work must not publish.
         """
         check_newest(self.find(lease_id), lease_id, name, token)
 
     def release(self, lease: Lease) -> bool:
-        """Release the lease. True if this call released it; False if it was already gone, or a later attempt has taken
-        it over.
+        """Release the lease, and return whether this call released it.
 
-        A lease that a later attempt has taken over is left alone.
+        A lease that is already gone is no error. A lease that a later attempt has taken over stays held.
         """
         ...
 
     def release_part(self, lease: Lease, objects: frozenset[LockObject]) -> Lease | None:
-        """Release what the lease holds on *objects* and inside them, in one step.
+        """Release the locks on *objects* and below them, in one step.
 
-        SHARED on a parent is released too if no remaining lock needs it. The rest stays held, with the same id, tokens
-        and work.
+        This also releases SHARED on each parent that no remaining lock needs. The rest stays held, with the same id,
+        tokens and work.
 
         :return: the lease with its remaining locks; None if none remain, the lease is gone, or a later attempt has it.
-        :raises InvalidRequest: one of *objects* was never in it; nothing was released.
+        :raises InvalidRequest: the lease never held one of *objects*; nothing was released.
         :raises LockLost: the lease is known to have lost a lock.
         :raises Unsupported: the store can only release it whole.
         """
         ...
 
     def show(self, target: LockObject | None = None) -> Sequence[Holder]:
-        """The holders of locks on *target* and below it, or of all locks; sorted by object, then by time."""
+        """The holders on *target* and below it, or all holders; sorted by object, then by time."""
         ...
 
     def waiters(self, target: LockObject | None = None) -> Sequence[Waiter]:
-        """The waiters for *target* and objects below it, or all waiters, in their order."""
+        """The waiters for *target* and objects below it, or all waiters, in queue order."""
         ...
 
     def history(self, target: LockObject | None = None, *, most: int | None = None) -> Sequence[Tenure]:
-        """The leases on *target* and below it, or all leases, that are held or ended in the last days; in the order of
-        their grants.
+        """The leases of the last days on *target* and below it, or all of them, held and ended, in order of grant.
 
-        For an owner that has acquired more than once, only the last lease is kept.
+        The store keeps only the last lease of each owner.
 
-        :param most: how many requests to read at most: the newest, or any where the store does not order them. None:
-            all.
+        :param most: how many requests to read at most; None: all. It reads the newest, or any if the store has no
+            order.
         """
         ...
 
     def watch(self, targets: Sequence[LockObject], wake: Callable[[], None]) -> float | None:
         """Call *wake* once when a lock on one of *targets* is acquired or released.
 
-        :return: None, or after how many seconds to poll where the backend cannot watch.
+        :return: None; if the backend cannot watch, the number of seconds after which the caller should poll.
         """
         ...
 
     def leases(self) -> Sequence[Lease]:
-        """Every lease of every owner that is held, including those that have lost a lock."""
+        """All held leases of all owners, including leases that have lost a lock."""
         ...
 
     def requests(self) -> tuple[Sequence[Lease], Sequence[Waiter]]:
-        """:meth:`leases` and :meth:`waiters`, of one snapshot where the store allows it: each request is in one of the
-        two."""
+        """:meth:`leases` and :meth:`waiters`, from one snapshot if the store allows it. A request is in only one."""
         return self.leases(), self.waiters()
 
     def find(self, lease_id: str) -> Lease | None:
-        """The lease with that id while it is held, else None."""
+        """The held lease with this id, or None."""
         return next((lease for lease in self.leases() if lease.id == lease_id), None)
 
     def lease_of(self, owner: str) -> Lease | None:
-        """The lease that *owner* holds, whichever attempt acquired it, else None."""
+        """The lease that *owner* holds, or None. Any attempt of the owner may have acquired it."""
         return next((lease for lease in self.leases() if lease.owner == owner), None)
 
     def force_release(self, lease_id: str, *, reason: str, user: str, seen: Lease | None = None) -> bool:
@@ -320,16 +315,16 @@ class Backend(Protocol):
         ...
 
     def forget_deferred(self, owner: str, attempt: int) -> bool:
-        """Drop the owner's request if it waits for a worker slot and is of exactly this *attempt*.
+        """Drop the owner's request if it waits for a worker slot and belongs to this *attempt*.
 
         :return: whether this call dropped it.
         """
         return False
 
     def force_withdraw(self, owner: str, *, reason: str, user: str) -> bool:
-        """Withdraw the owner's request while it waits for locks or for a permit. It is audited like a force release.
+        """Withdraw the owner's request while it waits for locks or a permit, and write an entry to the audit trail.
 
-        The process that waits gets :class:`~airflow_hivelock.locks.errors.Withdrawn`. A later call is a new arrival.
+        The waiting process gets :class:`~airflow_hivelock.locks.errors.Withdrawn`. A later call is a new arrival.
 
         :return: False if the owner has no such request.
         :raises Unsupported: the store keeps its queue elsewhere.
@@ -339,19 +334,19 @@ class Backend(Protocol):
         )
 
     def force_priority(self, owner: str, priority: int, *, reason: str, user: str) -> bool:
-        """Give the owner's request another priority while it waits for its locks. It is audited like a force release.
+        """Change the priority of the owner's request while it waits for locks, and write an entry to the audit trail.
 
         The request gets a new place in the queue: see :func:`.queueing.reprioritized`. Its process takes it over again.
 
         :return: False if the owner has no such request.
-        :raises InvalidRequest: no request before it may be overtaken any more.
+        :raises InvalidRequest: the request can no longer overtake any request.
         :raises Unsupported: the store keeps its queue elsewhere.
         """
         raise Unsupported(f"{owner}: requests in this lock store have no priority, because it has a queue of its own")
 
     def force_record(self, lease_id: str, seen: Work, application: str, *, reason: str, user: str) -> bool:
-        """Replace what another owner's work has recorded by *application*, and keep its token. It is audited like a
-        force release.
+        """Replace the recorded application of another owner's work, and write an entry to the audit trail. The token
+        stays.
 
         :return: False if no such lease is held, or if the work has changed since *seen*.
         :raises Unsupported: the store does not record work.
@@ -359,29 +354,29 @@ class Backend(Protocol):
         ...
 
     def audit(self) -> Sequence[ForcedRelease]:
-        """Every force release and every record by force, oldest first."""
+        """The audit trail, oldest entry first."""
         return ()
 
     def sweep(self) -> int:
-        """Remove what dead processes have left and no lease needs: unfinished requests, and history past its time.
+        """Delete unfinished requests of dead processes, and history that is too old. Leases stay.
 
-        :return: how many entries it removed.
+        :return: the number of deleted entries.
         """
         return 0
 
     def now(self) -> datetime:
-        """The store's clock. All times are by this clock, because a client's own may be wrong."""
+        """The time by the store's clock. All times in the store use it, because a client's clock may be wrong."""
         ...
 
     def close(self) -> None:
-        """Close the connections. Every lease stays held."""
+        """Close the connections. Leases stay held."""
         return
 
 
 def check_newest(lease: Lease | None, lease_id: str, name: str, token: int) -> Lease:
-    """Return the lease with that id if the work *name* under it was last started with *token*.
+    """Return *lease* if *token* is the newest token of the work *name* under it.
 
-    :raises LockLost: there is no lease, or the work was started again or ended: it must not publish.
+    :raises LockLost: the lease is gone, or the work was started again or ended. The caller must not publish.
     """
     if lease is None:
         raise LockLost(

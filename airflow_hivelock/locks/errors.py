@@ -1,24 +1,24 @@
-"""The one error tree. Every message names the object or owner, the holder in the way, and the next step.
+"""All errors of this package, in one tree. A message names the object or owner, the blocker, and the next step.
 
 ::
 
     HiveLockError
-    ├── InvalidRequest        bad input; refused before anything is acquired (also a ValueError)
-    │   ├── RequestTooLarge   more objects than one request may name or one transaction can carry
-    │   ├── InvalidArguments  of a call on Hive leases
-    │   └── ExceedsMaxLeaseTime  longer than a lease may last in this store; the lease keeps its current end
-    ├── LockTimeout           not granted in time; ``blocked_by`` has the blockers
-    │   └── LeaseAlreadyExists  of a call on Hive leases
-    ├── LeaseMismatch         the owner already waits for or holds other objects
-    ├── Superseded            a later attempt acts for this owner
-    ├── Withdrawn             a person has withdrawn the request while it waited
-    ├── LockLost              the lease is over, or another took it: stop the work under it
-    ├── StoreUnavailable      the lock store cannot be reached or did not answer in time
-    │   └── AccessDenied      the store refuses this process, or this operation; trying again does not help
-    ├── CannotTell            it is unknown whether work has ended, or what Airflow has of it: conclude nothing
-    ├── StoreCorrupted        the lock store holds something that this version cannot read
-    │   └── UpgradeNeeded     it is for readers of a later version: upgrade airflow-hivelock here
-    └── Unsupported           this backend cannot do it; the message gives the reason
+    ├── InvalidRequest        the input is invalid; nothing was acquired (also a ValueError)
+    │   ├── RequestTooLarge   the request has more objects than are allowed, or than one transaction can contain
+    │   ├── InvalidArguments  the same, of a call on Hive leases
+    │   └── ExceedsMaxLeaseTime  the lease would last longer than the store allows; it keeps its current end
+    ├── LockTimeout           the locks were not granted in time; ``blocked_by`` has the blockers
+    │   └── LeaseAlreadyExists  the same, of a call on Hive leases
+    ├── LeaseMismatch         the owner already waits for or holds other locks
+    ├── Superseded            a later attempt acts for this owner; this one must stop
+    ├── Withdrawn             a person withdrew the request while it waited
+    ├── LockLost              the lease has ended, or another process has it: stop the work under it
+    ├── StoreUnavailable      the lock store is unreachable, or did not answer in time
+    │   └── AccessDenied      the store refuses this process or this operation; trying again does not help
+    ├── CannotTell            a cluster or Airflow gave no answer about work; the work may still run
+    ├── StoreCorrupted        the lock store contains data that this version cannot read
+    │   └── UpgradeNeeded     a later version wrote the data: upgrade airflow-hivelock in this process
+    └── Unsupported           this lock store cannot do it; the message gives the reason
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class ExceedsMaxLeaseTime(InvalidRequest):
 
 
 class LockTimeout(HiveLockError, TimeoutError):
-    """The locks were not granted in time; the request has left the queue."""
+    """The locks were not granted in time. The request has left the queue."""
 
     def __init__(self, message: str, blocked_by: Sequence[Blocker] = ()) -> None:
         super().__init__(message)
@@ -62,29 +62,28 @@ class LeaseMismatch(HiveLockError):
 
 
 class Superseded(HiveLockError):
-    """A later attempt of the same owner has taken over; this one must stop."""
+    """A later attempt of the same owner has taken over. This one must stop."""
 
 
 class Withdrawn(HiveLockError):
-    """A person has withdrawn the request while it waited. It is not asked again by itself."""
+    """A person withdrew the request while it waited. The owner does not ask again by itself."""
 
 
 class LockLost(HiveLockError):
-    """The lease no longer protects its objects; stop everything that runs under it."""
+    """The lease no longer protects its objects. Stop all work under it."""
 
 
 class StoreUnavailable(HiveLockError):
-    """The lock store is unreachable, or its answer did not arrive in time."""
+    """The lock store is unreachable, or did not answer in time."""
 
 
 class AccessDenied(StoreUnavailable):
-    """The lock store refuses this client; correct the credentials or the store's permissions first."""
+    """The lock store refuses this client. Correct the credentials, or the permissions in the store."""
 
 
 class CannotTell(HiveLockError):
-    """A system that was asked about work gave no answer, so nothing may be concluded: work that may still run keeps its
-    locks."""
+    """A cluster or Airflow gave no answer about work. The work may still run, so it keeps its locks."""
 
 
 class Unsupported(HiveLockError):
-    """The backend declares that it cannot do this."""
+    """This lock store cannot do it."""

@@ -1,8 +1,8 @@
-"""The expected wait of a request, from earlier holds of the tasks ahead of it. Pure: it asks neither store nor clock.
+"""The expected wait of a request, from earlier holds of the tasks ahead. These functions ask no store and no clock.
 
 A hold is expected to last as long as earlier holds of the same table by the same task, less the time that has already
-passed. If n earlier holds and this one are in random order, this one is shorter than the k-th shortest of them with a
-probability of k / (n + 1), whatever their distribution is. So the range of one hold needs no model.
+passed. If n earlier holds and this one are in random order, this one is shorter than the k-th shortest with a
+probability of k / (n + 1). That is true for each distribution, so the range of one hold needs no model.
 ``python -m tests.bench.expected`` replays a history, and prints how often the range was right.
 """
 
@@ -24,20 +24,21 @@ if TYPE_CHECKING:
     Table = tuple[str, ...]
 
 OUTSIDE = 0.1
-"""The share of holds below the range of one hold, and above it. Four of five are inside."""
+"""The share of holds that are shorter than the range of one hold, and the share that are longer. Four of five are
+inside."""
 
 FEWEST = 5
-"""A task with fewer earlier holds has no range. With 5, two of three holds are inside; with 9, four of five."""
+"""A task with fewer earlier holds has no range. With 5 holds, two of three end inside it; with 9, four of five."""
 
 MOST_READ = 5_000
-"""How many past leases a reader of the history reads at most."""
+"""The most past leases that a reader of the history reads."""
 
 MOST_NEAR = 100
-"""How many blockers of a request are considered, nearest first."""
+"""The most blockers of a request that count, nearest first."""
 
 DEEPEST = 100
-"""How deep the search goes for the blockers of a blocker. A listing begins with the first waiters, so it is short. Only
-in a torn listing do two wait for each other."""
+"""The depth of the search for the blockers of blockers. A listing begins with the first waiters, so the search is
+short. The limit is for a listing that was read during a change: there, two requests can wait for each other."""
 
 
 class WaitRange(NamedTuple):
@@ -54,18 +55,18 @@ NOW = WaitRange(0.0, 0.0)
 
 
 def task_of(owner: str) -> str | None:
-    """The part of an owner that is the same in all runs of its task; None: the owner is no task.
+    """The part of an owner that is the same in all runs of its task. None: the owner is not a task.
 
-    The owner of a task is ``installation/dag/run/task/map index``, with the name of its hold if it has one.
+    The owner of a task is ``installation/dag/run/task/map index``. The name of a ``hold()`` can follow.
     """
     parts = owner.split("/")
     return "/".join((*parts[:2], parts[3], *parts[5:])) if len(parts) in (5, 6) else None
 
 
 class PastHolds:
-    """How long each task has held each table, in seconds.
+    """How long each task has held each table.
 
-    :param tenures: leases of the past. Leases that are still held are left out.
+    :param tenures: past leases. Leases that are still held do not count.
     """
 
     def __init__(self, tenures: Iterable[Tenure]) -> None:
@@ -77,9 +78,10 @@ class PastHolds:
         self._held_s: Mapping[tuple[str, Table], list[float]] = {key: sorted(all_s) for key, all_s in held.items()}
 
     def left(self, owner: str, table: Table, held_s: float = 0.0) -> WaitRange | None:
-        """How much longer the owner's task will hold the table; None: too few earlier holds were that long.
+        """The range of the time that the owner's task will still hold the table. None: too few earlier holds were as
+        long.
 
-        :param held_s: how long it has held it.
+        :param held_s: how long the task has already held the table, in seconds.
         """
         all_s = self._held_s.get((task_of(owner) or "", table), [])
         longer_s = all_s[bisect_left(all_s, held_s) :]
@@ -92,10 +94,11 @@ class PastHolds:
 def expected_waits(
     past: PastHolds, leases: Iterable[Lease], waiters: Iterable[Waiter], now: datetime
 ) -> dict[str, WaitRange]:
-    """The expected wait of each owner in *waiters* for its locks. Owners with too little history ahead are left out.
+    """The expected wait of each waiter, by owner. A waiter is left out if a task ahead has too little history.
 
-    :param leases: every held lease; and *waiters*: every waiter, of the same snapshot.
-    :param now: the store's time of that snapshot.
+    :param leases: all held leases.
+    :param waiters: all waiters, from the same snapshot.
+    :param now: the time of that snapshot, by the store's clock.
     """
     queue = _Queue(past, {lease.owner: lease for lease in leases}, {waiter.owner: waiter for waiter in waiters}, now)
     found = {owner: queue.start(owner) for owner in queue.waiters}
@@ -112,7 +115,7 @@ class _Queue:
         self._ends: dict[tuple[str, Table], WaitRange | None] = {}
 
     def start(self, owner: str, depth: int = 0) -> WaitRange | None:
-        """When *owner* gets its locks: after the last of its direct blockers."""
+        """When *owner* gets its locks: at the end of its last direct blocker."""
         if owner not in self._starts:
             if depth > DEEPEST:
                 return None
@@ -122,13 +125,13 @@ class _Queue:
     def _after_blockers(self, waiter: Waiter, depth: int) -> WaitRange | None:
         near = waiter.blocked_by[:MOST_NEAR]
         if len(waiter.blocked_by) > MOST_NEAR and not near[-1].waiting:
-            return None  # more holders than are considered
+            return None  # there are more holders than MOST_NEAR
         ends = [self._end(blocker.owner, blocker.object.path[:2], depth) for blocker in self._direct(near)]
         known = [end for end in ends if end is not None]
         return WaitRange(*map(max, zip(NOW, *known, strict=True))) if len(known) == len(ends) else None
 
     def _direct(self, near: Iterable[Blocker]) -> Iterator[Blocker]:
-        """Those of the blockers *near* that block no other one of them."""
+        """The blockers in *near* that block no other blocker in *near*."""
         passed: set[str] = set()
         for blocker in near:
             if blocker.owner not in passed:
@@ -138,7 +141,7 @@ class _Queue:
                     passed.update(each.owner for each in ahead.blocked_by[:MOST_NEAR])
 
     def _end(self, owner: str, table: Table, depth: int) -> WaitRange | None:
-        """When *owner* is out of the way on the table."""
+        """When *owner* no longer blocks the table."""
         if (owner, table) not in self._ends:
             self._ends[owner, table] = self._end_of(owner, table, depth)
         return self._ends[owner, table]
@@ -149,5 +152,5 @@ class _Queue:
         if owner not in self.waiters:
             return None
         start, hold = self.start(owner, depth + 1), self.past.left(owner, table)
-        # A plain sum: the holds of a slow day are all long, so a long one and a short one do not even out.
+        # The bounds are added. On a slow day all holds are long, so long and short holds do not average out.
         return WaitRange(start.least_s + hold.least_s, start.most_s + hold.most_s) if start and hold else None

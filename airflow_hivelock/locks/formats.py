@@ -1,13 +1,13 @@
-"""The one home of format numbers: what this version writes, what it reads, and what it refuses.
+"""The numbers of formats: what this version writes, reads and refuses. No other module has such numbers.
 
-Records, tickets, rows, passed leases, audit entries and the arguments of triggers each have a :class:`Stamp`. It names
-the format of the data, and the lowest format that a reader needs (``min_reader``). A lock store has a stamp of its own,
-and every grant checks it in its own transaction.
+Records, tickets, rows, passed leases, audit entries and the arguments of triggers each have a :class:`Stamp`: the
+format of the data, and the lowest format that a reader needs (``min_reader``). The lock store itself has a stamp. Each
+grant checks that stamp in its own transaction.
 
-A reader accepts a stamp if its own :data:`FORMAT` is at least ``min_reader``. It keeps unknown fields, and writes them
-back. So a later version adds an optional field, raises :data:`FORMAT` by one, and leaves :data:`MIN_READER` as it is. It
-raises :data:`MIN_READER`, too, if an older reader would misread the change. Lists never get longer: a new value gets a
-name of its own.
+A reader accepts a stamp if the reader's own :data:`FORMAT` is at least ``min_reader``. It keeps fields that it does not
+know, and writes them back. So a later version can add an optional field: it raises :data:`FORMAT` by one, and keeps
+:data:`MIN_READER`. It also raises :data:`MIN_READER` if an older reader would misread the change. A change adds a named
+field, and never an element to a list.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, MutableMapping
 
 FORMAT = 5
-"""The format that this version writes, and the highest that it knows. A release that changes a format raises it."""
+"""The format that this version writes, and the highest that it knows. Raise it in a release that changes a format."""
 
 MIN_READER = 5
 """The lowest format that a reader of this version's data needs."""
@@ -35,18 +35,18 @@ OLDEST = 3
 """The lowest format that this version reads."""
 
 FIRST = 5
-"""The format of version 0.1.0. A stamp of this format is omitted where that saves space."""
+"""The format of version 0.1.0. Where space matters, data of this format has no stamp."""
 
 _MOST = 1_000_000
 _NOTHING: Mapping[str, Any] = MappingProxyType({})
 
 
 class Stamp(NamedTuple):
-    """The format of one stored or passed value, with the fields that this version does not know.
+    """The format of a stored or passed value, with the fields that this version does not know.
 
-    :param format: the format that it was written in.
+    :param format: the format of the version that wrote the value.
     :param min_reader: the lowest format that a reader needs.
-    :param unknown: the fields of a later version, by name. They are written back.
+    :param unknown: the fields of a later version, by name. This version writes them back.
     """
 
     format: int = FORMAT
@@ -59,7 +59,7 @@ class Stamp(NamedTuple):
         return {"format": self.format, **lowest, **self.unknown}
 
     def short(self) -> dict[str, Any]:
-        """As :meth:`fields`, but empty for the first format."""
+        """The same as :meth:`fields`, but empty for the first format."""
         return {} if self[:2] == (FIRST, FIRST) and not self.unknown else self.fields()
 
     def text(self) -> str | None:
@@ -67,23 +67,23 @@ class Stamp(NamedTuple):
         return json.dumps(short, separators=(",", ":"), ensure_ascii=False) if (short := self.short()) else None
 
     def check(self, what: str) -> None:
-        """Check that this version may use it.
+        """Check that this version may use the value.
 
-        :param what: the object, for the message.
-        :raises UpgradeNeeded: it is for readers of a later format.
-        :raises StoreCorrupted: its format is older than :data:`OLDEST`.
+        :param what: the name of the value, for the message.
+        :raises UpgradeNeeded: the value needs a reader of a later format.
+        :raises StoreCorrupted: the format is older than :data:`OLDEST`.
         """
         if self.min_reader > FORMAT:
             raise refusal(what, self.format, self.min_reader)
         if self.format < OLDEST:
             raise StoreCorrupted(
-                f"{what} has format {self.format}. {_here()} reads formats {OLDEST} to {FORMAT}: stop what runs the older "
-                "version, and delete it"
+                f"{what} has format {self.format}. {_here()} reads formats {OLDEST} to {FORMAT}: stop all processes of the "
+                "older version, and delete it"
             )
 
     @property
     def later(self) -> bool:
-        """Whether a later version wrote it."""
+        """Whether a later version wrote the value."""
         return self.format > FORMAT
 
 
@@ -92,13 +92,13 @@ WRITES = Stamp()
 
 
 def take(data: MutableMapping[str, Any], known: Collection[str], what: str) -> Stamp:
-    """Remove the stamp and all fields that are not *known* from *data*, and return them.
+    """Remove the stamp from *data*, with all fields that are not *known*, and return it.
 
-    :param what: the object, for messages.
+    :param what: the name of the value, for the message.
     :raises UpgradeNeeded: see :meth:`Stamp.check`.
     :raises StoreCorrupted: see :meth:`Stamp.check`.
-    :raises ValueError: the numbers are no formats.
-    :raises TypeError: the numbers are no numbers.
+    :raises ValueError: a format is out of range.
+    :raises TypeError: a format is not a whole number.
     """
     found = validate.number(data.pop("format", FIRST), "format", _MOST)
     stamp = Stamp(found, validate.number(data.pop("min_reader", found), "min_reader", _MOST))
@@ -113,10 +113,10 @@ def take_text(text: str | None, what: str) -> Stamp:
 
 
 def refusal(what: str, found: int, min_reader: int, release: str = "") -> UpgradeNeeded:
-    """The error for an object that needs a later version than this one.
+    """The error for a value that needs a later version than this one.
 
-    :param what: the object: a node, a row, tables, or an argument.
-    :param release: the version that wrote it, if the object tells.
+    :param what: the name of the value: a node, a row, tables, or an argument.
+    :param release: the version that wrote it, if that is known.
     """
     by = f" of airflow-hivelock {release}" if release else ""
     return UpgradeNeeded(
@@ -135,5 +135,5 @@ def release() -> str:
 
 @cache
 def _here() -> str:
-    """This process, for messages."""
+    """The version and the host of this process, for messages."""
     return f"airflow-hivelock {release()} on {socket.gethostname()}".replace("  ", " ")

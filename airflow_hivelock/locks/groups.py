@@ -1,4 +1,4 @@
-"""Groups whose limit is in the lock store: what such a store does, and the calls on it."""
+"""Group limits in the lock store: the interface of such a backend, and the lock manager's calls."""
 
 from __future__ import annotations
 
@@ -21,14 +21,15 @@ class KeepsGroups(Protocol):
     """A backend that stores the settings of groups."""
 
     def groups(self) -> Sequence[GroupUse]:
-        """The groups that have settings or requests, by name."""
+        """The groups that have settings or requests, sorted by name."""
         ...
 
     def put_group(self, name: str, group: Group | None, *, reason: str, user: str) -> bool:
-        """Store the settings of a group, or delete them (None), with an entry of the audit trail, in one step.
+        """Store the settings of a group, and write an entry to the audit trail, in one step.
 
-        From then on each grant counts by them. Requests of the group that wait are notified. No holder loses its lease.
+        Each later grant counts by these settings. The group's waiters are notified. No holder loses its lease.
 
+        :param group: the settings; None deletes them.
         :return: False if there were none to delete.
         """
         ...
@@ -40,18 +41,18 @@ class ManagesGroups:
     backend: Backend
 
     def groups(self) -> Sequence[GroupUse]:
-        """The groups that have settings or requests, by name: their settings, holders and waiters."""
+        """The groups that have settings or requests, sorted by name, each with its settings, holders and waiters."""
         return self.backend.groups() if isinstance(self.backend, KeepsGroups) else ()
 
     def set_group(
         self, name: str, leases: int, *, weight: int = 1, comment: str = "", user: str, reason: str = ""
     ) -> Group:
-        """Store how many leases a group may hold at a time, for all its requests from now on.
+        """Store how many leases a group may hold at a time, and write an entry to the audit trail.
 
-        It replaces the limits that the requests give (``max_leases``). A larger limit is noticed by waiters at once. A
-        smaller one takes no lease from a holder. It is audited.
+        This limit replaces the requests' own limits (``max_leases``). Waiters notice a larger limit at once. A smaller
+        limit takes no lease from a holder.
 
-        :param weight: how many leases a request counts for that gives no weight itself.
+        :param weight: how many leases a request counts for if it sets no weight.
         :param comment: a text for people.
         :raises InvalidRequest: a value is invalid; nothing was changed.
         :raises Unsupported: the store counts no leases.
@@ -61,9 +62,9 @@ class ManagesGroups:
         return group
 
     def drop_group(self, name: str, *, user: str, reason: str = "") -> bool:
-        """Delete the settings of a group: each request is held to its own limit again. It is audited.
+        """Delete the settings of a group, and write an entry to the audit trail. Each request has its own limit again.
 
-        :return: whether there were any.
+        :return: whether there were settings.
         :raises InvalidRequest: as :meth:`set_group`.
         :raises Unsupported: the store counts no leases.
         """
@@ -79,14 +80,14 @@ class ManagesGroups:
 
 
 def entry(name: str, before: Group | None, after: Group | None, reason: str) -> tuple[str, str]:
-    """The owner and the reason in the audit trail, for a change of a group's settings."""
+    """The owner and the reason of the audit entry for a change of a group's settings."""
     change = f"{after or 'no limit in the store'}, before: {before or 'no limit in the store'}"
     return f"group {name}", f"{change}. {reason}" if reason else change
 
 
 def _user(name: str, user: str) -> str:
     if not (line := one_line(user)):
-        raise InvalidRequest(f"group {name!r}: a user (user) must change it. The audit trail keeps the user")
+        raise InvalidRequest(f"group {name!r}: the change needs a user (user), because the audit trail keeps the user")
     return line
 
 

@@ -1,8 +1,8 @@
 """Hive leases: the documented calls of the Hive lease manager, over any backend that grants locks.
 
-In calls that take, extend or drop a lease, ``objs`` are pairs: a name, and ``"s"`` (shared, to read) or ``"x"``
-(exclusive, to write). In calls that list leases or force them away, they are names alone. Names have this package's
-syntax, with ranges. The parents of an object are locked SHARED. The object itself need not exist.
+The calls that grab, extend or drop a lease take ``objs`` as pairs: a name, and ``"s"`` (shared, to read) or ``"x"``
+(exclusive, to write). The calls that list or force-release leases take names only. A name has this package's syntax and
+can be a range. Each lease also locks the parents of its objects SHARED. The objects need not exist.
 """
 
 from __future__ import annotations
@@ -28,16 +28,17 @@ if TYPE_CHECKING:
     Pairs = Sequence[tuple[str, str]]
 
 _GRAB = re.compile("[0-9a-f]{32}")
-"""The part of a lease's owner that distinguishes the grabs of one user."""
+"""The last part of a lease's owner. It differs for each grab of one user."""
 
 
 @dataclass(frozen=True)
 class HiveLease:
-    """The part of a lease on one object. Times are by the store's clock.
+    """A lease on one object. Times are by the store's clock.
 
-    :param table_name: "" for a lease on a database; *partition_name*: "" for one on a database or a table.
-    :param start_utc: when it was granted; extending does not change it.
-    :param end_utc: None if the store does not give it.
+    :param table_name: "" for a database.
+    :param partition_name: "" for a database or a table.
+    :param start_utc: the time of the grant. Extending the lease does not change it.
+    :param end_utc: the expiry time; None if the store does not report it.
     """
 
     user: str
@@ -51,10 +52,10 @@ class HiveLease:
 
 
 class HiveLeases:
-    """The Hive lease manager; as thread-safe as *over*.
+    """The Hive lease manager. Several threads may use it at once.
 
     :param over: the backend or lock manager that grants the leases.
-    :param user: the user who grabs; each lease is owned by ``user:…``. Default: the user of this process.
+    :param user: the owner of each lease is ``user:…``. The default is the user of this process.
     """
 
     def __init__(self, over: Backend | LockManager, user: str | None = None) -> None:
@@ -62,10 +63,11 @@ class HiveLeases:
         self.user = user or getpass.getuser()
 
     def grab_lease(self, objs: Pairs, lease_duration_sec: float, lease_wait_duration_sec: float | None = 0.0) -> str:
-        """Lease all of *objs* or nothing.
+        """Acquire a lease on all of *objs*, or on none.
 
-        :return: the lease id, to extend and drop it with. In a database it is a number that grows with each lease.
-        :raises LeaseAlreadyExists: not granted within *lease_wait_duration_sec*; the message names the holder.
+        :return: the id of the lease. In a database it is a number that grows with each lease.
+        :raises LeaseAlreadyExists: the lease was not granted within *lease_wait_duration_sec*. The message names the
+            holder.
         :raises ExceedsMaxLeaseTime: *lease_duration_sec* is longer than the store allows.
         :raises InvalidArguments: *objs* or a duration is invalid.
         """
@@ -87,8 +89,7 @@ class HiveLeases:
     def list_lease(self, objs: Sequence[str] = ()) -> list[HiveLease]:
         """The leases on *objs* and below them; all leases if *objs* is empty.
 
-        :return: a row for each object that a lease was asked for; none for a parent that is SHARED only because of
-            them.
+        :return: one entry for each named object of a lease. Parents have no entry unless the lease names them.
         """
         targets: list[LockObject | None] = [*_targets(objs)] or [None]
         return [
@@ -108,11 +109,10 @@ class HiveLeases:
         ]
 
     def extend_lease(self, lease_id: str | int, objs: Pairs) -> None:
-        """Extend the lease: from now on it lasts the duration that it was grabbed for.
+        """Extend the lease by the duration that its grab asked for, from now on.
 
-        :param objs: the pairs that it was grabbed for, or some of them. A lease has one end, so all of it lasts equally
-            long.
-        :raises ExceedsMaxLeaseTime: later than the store allows; the lease keeps its current end.
+        :param objs: all pairs of the grab, or some. A lease has one end, so this always extends all of it.
+        :raises ExceedsMaxLeaseTime: the new end is later than the store allows. The lease keeps its current end.
         :raises LockLost: the lease is gone, or one of *objs* was released.
         """
         lease, wanted = self._lease(lease_id, objs)
@@ -120,13 +120,13 @@ class HiveLeases:
         self.manager.renew(lease)
 
     def drop_lease(self, lease_id: str | int, objs: Pairs) -> bool:
-        """Release *objs* in one step; the rest of the lease stays. A lease that is already gone is success.
+        """Release *objs* in one step. The rest of the lease stays held. A lease that is already gone is no error.
 
-        :param objs: the pairs that it was grabbed for, or some of them.
+        :param objs: all pairs of the grab, or some.
         :return: whether this call released anything.
-        :raises InvalidArguments: the lease was not grabbed for one of them, or in another mode; or it holds an object
-            inside one of them that *objs* does not name.
-        :raises Unsupported: *objs* are only some of the pairs, and the store releases leases whole.
+        :raises InvalidArguments: the grab did not name one of these pairs. Or the lease also holds an object below one
+            of them that *objs* does not name.
+        :raises Unsupported: *objs* are only some of the pairs, and the store can only release a whole lease.
         """
         try:
             lease, wanted = self._lease(lease_id, objs)
@@ -146,10 +146,11 @@ class HiveLeases:
         return left is None or left.locks != lease.locks
 
     def force_drop_lease(self, objs: Sequence[str] = (), *, reason: str = "force_drop_lease") -> list[str]:
-        """Force-release the leases that dead processes left on *objs* and below; all leases if *objs* is empty. It is
-        audited.
+        """Force-release the leases on *objs* and below them; all leases if *objs* is empty. Each gets an audit entry.
 
-        :return: the ids of the released leases; each is released with everything that it held.
+        Use it for leases of dead processes. It does not check that.
+
+        :return: the ids of the released leases. Each lease is released as a whole.
         """
         freed: list[Lease] = []
         targets: list[LockObject | None] = [*_targets(objs)] or [None]
@@ -158,18 +159,20 @@ class HiveLeases:
         return [lease.id for lease in freed]
 
     def _lease(self, lease_id: str | int, objs: Pairs) -> tuple[Lease, tuple[Lock, ...]]:
-        """The lease, and *objs* as its locks; some of them may have been released."""
+        """The lease, and its locks on *objs*. Some of them may already have been released."""
         shared, exclusive = map(_targets, _read_and_written(objs))
         lease = self.manager.find(str(lease_id))
         if lease is None:
-            raise LockLost(f"lease {lease_id} is no longer held: it was dropped or has expired. Grab a new lease")
+            raise LockLost(
+                f"lease {lease_id} is no longer held, because it was dropped or has expired. Grab a new lease"
+            )
         modes = dict.fromkeys(shared, LockMode.SHARED) | dict.fromkeys(exclusive, LockMode.EXCLUSIVE)
         wanted = tuple(Lock(target, mode) for target, mode in modes.items())
         had = {*rules.named((*lease.locks, *lease.released), lease.whole)}
         if not wanted or not had.issuperset(wanted):
             raise InvalidArguments(
                 f"lease {lease_id} of {lease.owner} is for {_some(lease.locks)}, not for {_some(wanted)}. "
-                "Name pairs that it was grabbed for"
+                "Name pairs of its grab"
             )
         return lease, wanted
 
@@ -195,12 +198,12 @@ def _targets(objs: Sequence[str]) -> list[LockObject]:
 
 
 def _invalid(error: InvalidRequest) -> InvalidRequest:
-    """*error* as the documented calls name it; a more specific error stays as it is."""
+    """The error that the documented calls raise for *error*. A more specific error stays the same."""
     return InvalidArguments(str(error)) if type(error) is InvalidRequest else error
 
 
 def user_of(lease: Lease) -> str:
-    """The user who grabbed *lease* by these calls; for another lease, its owner."""
+    """The user whose ``grab_lease`` acquired *lease*. For any other lease, its owner."""
     user, _, grab = lease.owner.rpartition(":")
     return user if user and _GRAB.fullmatch(grab) else lease.owner
 

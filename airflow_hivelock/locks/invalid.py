@@ -1,14 +1,13 @@
-"""The errors of bad input and of unreadable data. They are a module of their own because :mod:`.errors`, with the whole
-tree, imports the model."""
+"""The errors of invalid input and of unreadable data. The model raises them, and :mod:`.errors` imports the model. So
+they are in a separate module."""
 
 from __future__ import annotations
 
 
 def printable(text: str) -> str:
-    """Return *text* as one line for a terminal or a log: an unprintable character becomes an escape, ``\\n`` or
-    ``\\x1b``.
+    """Return *text* as one line for a terminal or a log, with escapes such as ``\\n`` for unprintable characters.
 
-    Use it for text from a lock store. With a line break, such a text could forge a line of a log.
+    Use it for text from a lock store. With a line break, such a text could forge a line of the log.
     """
     if text.isprintable():
         return text
@@ -20,16 +19,15 @@ MAX_REASON_LENGTH = 2_000
 
 
 def one_line(text: object) -> str:
-    """Return a reason or a user as one line, without double spaces; ``""`` if the audit trail cannot keep it."""
+    """Return a reason or a user as one line without double spaces. ``""``: the audit trail cannot keep it."""
     line = " ".join(text.split()) if isinstance(text, str) else ""
     return line if line.isprintable() and len(line) <= MAX_REASON_LENGTH else ""
 
 
 class HiveLockError(Exception):
-    """Base of every error that this package raises on purpose.
+    """The base class of this package's errors.
 
-    :param lines: the lines of the message. Each is made :func:`printable`, since it may contain text that other clients
-        wrote.
+    :param lines: the lines of the message. They can contain text of other clients, so each is made :func:`printable`.
     """
 
     def __init__(self, *lines: str) -> None:
@@ -40,16 +38,16 @@ class HiveLockError(Exception):
 
 
 class InvalidRequest(HiveLockError, ValueError):
-    """The input cannot be a lock request; nothing was acquired."""
+    """The input is invalid. Nothing was acquired."""
 
 
 class RequestTooLarge(InvalidRequest):
-    """The request names more objects than are allowed or fit into one transaction."""
+    """The request has more objects than are allowed, or than one transaction can contain."""
 
 
 class StoreCorrupted(HiveLockError):
-    """The lock store holds data that is malformed, or that this version cannot read."""
+    """The lock store contains data that this version cannot read."""
 
 
 class UpgradeNeeded(StoreCorrupted):
-    """The data is for readers of a later version: upgrade airflow-hivelock in this process."""
+    """A later version wrote the data. Upgrade airflow-hivelock in this process."""

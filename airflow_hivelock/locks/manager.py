@@ -29,13 +29,15 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 TELL_S = 1.0
-"""How often a waiting caller is told how it waits, in seconds."""
+"""How often :meth:`LockManager.acquire` calls *tell* while it waits, in seconds."""
 
 
 class LockManager(ManagesGroups, AbstractContextManager["LockManager"]):
-    """Hive's locks over one backend. Safe for several threads; use it as a context manager, or call :meth:`close`.
+    """Acquires and releases Hive's locks over one backend. Several threads may use it at once.
 
-    :param clock: monotonic seconds; a test may pass its own clock.
+    Use it as a context manager, or call :meth:`close` at the end.
+
+    :param clock: monotonic seconds. A test can pass its own clock.
     """
 
     def __init__(self, backend: Backend, clock: Callable[[], float] = time.monotonic) -> None:
@@ -62,18 +64,18 @@ class LockManager(ManagesGroups, AbstractContextManager["LockManager"]):
         limit: LeaseLimit | None = None,
         tell: Callable[[Blocked | Silent, float], None] | None = None,
     ) -> Lease:
-        """Lock *reads* SHARED and *writes* EXCLUSIVE, with SHARED on all their parents, as one request: granted whole
-        or not at all.
+        """Lock *reads* SHARED, *writes* EXCLUSIVE and all their parents SHARED. All locks are granted, or none.
 
-        :param timeout_s: how long to wait in the queue, in seconds; 0: not at all; None: without end.
+        :param timeout_s: the longest wait for the locks, in seconds; 0: fail at once; None: wait without a limit.
         :param outage_s: how long a waiting request tolerates a store that does not answer, in seconds; None: until the
             time-out.
-        :param priority: the waiter with the larger priority goes first, within the store's bound on being overtaken.
+        :param priority: the waiter with the larger priority goes first, within the store's limit on overtaking.
         :param limit: how many leases of a group may be held at a time.
-        :param tell: called about once a second while the request waits: with the latest answer, and the seconds waited.
-        :raises InvalidRequest: the input is invalid, or the store does not offer this; nothing was changed.
-        :raises LockTimeout: naming the blockers.
-        :raises StoreUnavailable: no answer for *outage_s*, or until the time-out. Ask again to learn what happened.
+        :param tell: called about once a second while the request waits, with the latest answer and the seconds waited.
+        :raises InvalidRequest: the input is invalid, or the store cannot do this. Nothing was changed.
+        :raises LockTimeout: the locks were not granted in time. The message names the blockers.
+        :raises StoreUnavailable: the store did not answer for *outage_s* or until the time-out. It may have changed:
+            call this again to find out.
         """
         wanted = rules.request(
             owner,
@@ -98,7 +100,7 @@ class LockManager(ManagesGroups, AbstractContextManager["LockManager"]):
         except LockTimeout:
             raise
         except StoreUnavailable:
-            with suppress(StoreUnavailable):  # report the first error; a position without renewal lapses
+            with suppress(StoreUnavailable):  # report the first error; the store removes a waiter without a process
                 pending.withdraw()
             raise
         except BaseException:
@@ -114,15 +116,15 @@ class LockManager(ManagesGroups, AbstractContextManager["LockManager"]):
         outage_s: float | None = OUTAGE_S,
         patience: Patience | None = None,
     ) -> PendingLease:
-        """Start a request without waiting for it; *wake* is called, from any thread, when a poll is worthwhile.
+        """Start a request without waiting for it. Any thread may call *wake* when another poll is useful.
 
-        :param patience: one that has begun before, in place of *timeout_s* and *outage_s*.
-        :raises InvalidRequest: it has a limit, and the store counts no leases.
+        :param patience: the patience of an earlier wait, instead of *timeout_s* and *outage_s*.
+        :raises InvalidRequest: the request has a limit, and the store counts no leases.
         """
         if request.limit and not self.capabilities.limits:
             raise InvalidRequest(
                 f"{request.owner}: this lock store does not count leases, so it has no max_leases. Keep locks in "
-                "ZooKeeper or in a database, or limit the rerun by an Airflow pool"
+                "ZooKeeper or in a database, or limit the work with an Airflow pool"
             )
         patience = patience or Patience.of(request, timeout_s, outage_s, self._clock)
         return PendingLease(self.backend.begin(request, wake), request, patience, self.backend.audit)
@@ -137,45 +139,44 @@ class LockManager(ManagesGroups, AbstractContextManager["LockManager"]):
     ) -> PendingLook:
         """Wait until *request* could have its locks, without taking them.
 
-        :param wake: as in :meth:`begin`; None: nothing is watched.
+        :param wake: as in :meth:`begin`. None: the caller polls, and no lock is watched.
         :param patience: as in :meth:`begin`.
         """
         patience = patience or Patience.of(request, timeout_s, outage_s, self._clock)
         return PendingLook(self.backend, request, wake, patience)
 
     def renew(self, lease: Lease) -> None:
-        """Extend *lease*, or its remaining part, by its ``lease_s`` from now. Raises LockLost when it is no longer
-        held."""
+        """Extend *lease* by its ``lease_s`` from now. Raise LockLost if it is no longer held."""
         self.backend.renew(lease)
 
     def verify(self, lease: Lease, wake: Callable[[], None] | None = None) -> None:
-        """Raise LockLost unless *lease* and all of its locks are still held.
+        """Raise LockLost unless *lease* and all its locks are still held.
 
-        After a partial release, call it with the lease that :meth:`release` returned.
+        After a partial release, pass the lease that :meth:`release` returned.
 
-        :param wake: called once, from any thread, when that may have changed: verify again.
+        :param wake: called once, from any thread, when the lease may have changed. Then verify again.
         """
         self.backend.verify(lease, wake)
 
     def start_work(self, lease: Lease, name: str, application: str) -> Lease:
-        """Record that *application* starts under *lease*, with a new token. The earlier work of that *name* can no
-        longer publish.
+        """Record that *application* starts under *lease*, with a new token. Earlier work of that *name* can no longer
+        publish.
 
-        Make sure first that the earlier work has ended: a token keeps it from publishing, not from running.
+        Check first that the earlier work has ended: the new token does not stop it.
 
         :return: the lease, with the new token.
         """
         return self.backend.start_work(lease, name, application)
 
     def record_work(self, lease: Lease, name: str, application: str | None) -> Lease:
-        """Replace what is recorded under *name*, for example by the id that the work has got; its token stays.
+        """Replace the recorded application of the work *name*, for example by its id in a cluster. Its token stays.
 
-        :param application: ``""``: its starter knows of nothing that runs; None: the work has ended.
+        :param application: ``""``: nothing runs that the caller knows; None: the work has ended.
         """
         return self.backend.record_work(lease, name, application)
 
     def check_token(self, lease_id: str, name: str, token: int) -> None:
-        """Raise LockLost unless work may still publish: the last check before it publishes."""
+        """Raise LockLost unless the work *name* with this token may publish. Call this last before it publishes."""
         self.backend.check_token(lease_id, name, token)
 
     @overload
@@ -185,78 +186,76 @@ class LockManager(ManagesGroups, AbstractContextManager["LockManager"]):
     def release(self, lease: Lease, *, objects: Iterable[str | LockObject]) -> Lease | None: ...
 
     def release(self, lease: Lease, *, objects: Iterable[str | LockObject] | None = None) -> bool | Lease | None:
-        """Release *lease*. A lease that is already gone is success. A lease that a later attempt has taken over is left
-        alone.
+        """Release *lease*. A lease that is already gone is no error. A lease that a later attempt has taken over stays
+        held.
 
-        :param objects: a partial release: release only what it holds on these and inside them, in one step, and SHARED
-            on the parents that no remaining lock needs. The rest stays held, with its id, its tokens and its work. To
-            release the same part twice is success.
-        :return: whether this call released it; with *objects*, the lease as it is now, or None if nothing of it
-            remains.
-        :raises InvalidRequest: one of *objects* was never in it; nothing was released.
-        :raises Unsupported: this store releases leases whole.
+        :param objects: for a partial release: release only the locks on these objects and below them, in one step, and
+            SHARED on each parent that no remaining lock needs. The rest stays held, with its id, tokens and work. It is
+            no error to release the same objects twice.
+        :return: whether this call released the lease. With *objects*: the lease with its remaining locks, or None if no
+            lock remains.
+        :raises InvalidRequest: the lease never held one of *objects*. Nothing was released.
+        :raises Unsupported: this store can only release a whole lease.
         """
         if objects is None:
             return self.backend.release(lease)
         named = frozenset(rules.objects("objects", objects))
         if not named:
             raise InvalidRequest(
-                f"the release of lease {lease.id} of {lease.owner} has an empty list of objects. Name objects, or leave the list out"
+                f"the release of lease {lease.id} of {lease.owner} has an empty list of objects. Name objects, or omit the list"
             )
         if not self.capabilities.parts:
             raise Unsupported(
-                f"{lease.owner}: this lock store cannot release a part of lease {lease.id}. Release it when all work is done, "
+                f"{lease.owner}: this lock store cannot release a part of lease {lease.id}. Release it when all its work has ended, "
                 "or take a lease for each part"
             )
         return self.backend.release_part(lease, named)
 
     def show(self, target: str | LockObject | None = None) -> Sequence[Holder]:
-        """The holders on *target* and below it, or all holders: those of this package and Hive's own."""
+        """The holders on *target* and below it, or all holders: owners of leases, and Hive's own sessions."""
         return self.backend.show(_target(target))
 
     def waiters(self, target: str | LockObject | None = None) -> Sequence[Waiter]:
-        """The waiters, in their order."""
+        """The waiters for *target* and objects below it, or all waiters, in queue order."""
         return self.backend.waiters(_target(target))
 
     def history(self, target: str | LockObject | None = None, *, most: int | None = None) -> Sequence[Tenure]:
-        """The leases of the last days, held or ended, each with the times of its request, grant and end.
+        """The leases of the last days, held and ended, each with the times of its request, grant and end.
 
-        :param most: how many requests to read at most: the newest, in ZooKeeper any. None: all.
+        :param most: how many requests to read at most; None: all. ZooKeeper reads any, other stores read the newest.
         """
         return self.backend.history(_target(target), most=most)
 
     def leases(self) -> Sequence[Lease]:
-        """Every lease of every owner that is held."""
+        """All held leases of all owners."""
         return self.backend.leases()
 
     def requests(self) -> tuple[Sequence[Lease], Sequence[Waiter]]:
-        """Every held lease, and every waiter: of one snapshot where the store allows it."""
+        """All held leases and all waiters, from one snapshot if the store allows it."""
         return self.backend.requests()
 
     def find(self, lease_id: str) -> Lease | None:
-        """The lease with that id while it is held, else None."""
+        """The held lease with this id, or None."""
         return self.backend.find(lease_id)
 
     def lease_of(self, owner: str) -> Lease | None:
-        """The lease that *owner* holds, whichever attempt acquired it, else None."""
+        """The lease that *owner* holds, or None. Any attempt of the owner may have acquired it."""
         return self.backend.lease_of(owner)
 
     def forget_deferred(self, owner: str, attempt: int) -> bool:
-        """Withdraw the owner's request if it waits for a worker slot and is of this *attempt*: its owner will not ask
-        again.
+        """Drop the owner's request if it waits for a worker slot and belongs to this *attempt*.
 
-        An invited request loses its position. The owner may ask again, as a new arrival.
+        Call it for an owner that will not ask again. If the owner does ask again, it is a new arrival.
 
-        :return: whether this call withdrew it.
+        :return: whether this call dropped it.
         """
         return self.backend.forget_deferred(owner, attempt)
 
     def force_release(self, lease_id: str, *, reason: str, user: str, seen: Lease | None = None) -> bool:
         """Release another owner's lease, and write the user, the time, the lease and the reason to the audit trail.
 
-        :param reason: and *user*: each is stored as one line.
-        :param seen: release it only if it is as in this snapshot: not taken over since, and with the same work under
-            it.
+        :param reason: stored as one line, like *user*.
+        :param seen: release the lease only if it and its work are the same as in this snapshot.
         :return: whether this call released it.
         :raises InvalidRequest: the reason or the user is missing, or cannot be stored.
         """
@@ -264,26 +263,26 @@ class LockManager(ManagesGroups, AbstractContextManager["LockManager"]):
         return self.backend.force_release(lease_id, reason=reason, user=user, seen=seen)
 
     def force_withdraw(self, owner: str, *, reason: str, user: str) -> bool:
-        """Withdraw the owner's request while it waits for locks or for a permit, and write an entry to the audit trail.
+        """Withdraw the owner's request while it waits for locks or a permit, and write an entry to the audit trail.
 
-        The process that waits gets :class:`~airflow_hivelock.locks.errors.Withdrawn`, with the reason. A request that
-        waits for a worker slot stays, as its task may be starting.
+        The waiting process gets :class:`~airflow_hivelock.locks.errors.Withdrawn`, with the reason. A request that
+        waits for a worker slot stays, because its task may be starting.
 
-        :return: whether this call withdrew it; False: the owner does not wait.
+        :return: whether this call withdrew it. False: the owner does not wait.
         :raises InvalidRequest: as :meth:`force_release`.
-        :raises Unsupported: the store keeps its queue elsewhere.
+        :raises Unsupported: the store has its own queue.
         """
         reason, user = audit_texts(f"withdrawal of {owner[:80]!r}", reason, user)
         return self.backend.force_withdraw(owner, reason=reason, user=user)
 
     def force_priority(self, owner: str, priority: int, *, reason: str, user: str) -> bool:
-        """Change the priority of the owner's request while it waits for its locks, and write an entry to the audit trail.
+        """Change the priority of the owner's request while it waits for locks, and write an entry to the audit trail.
 
-        With a higher priority, the request overtakes others like a new arrival of that priority, from its place in the
-        queue. With a lower one, it becomes a new arrival. A later request of the owner has its own priority.
+        A raised request overtakes others like a new arrival of that priority, from its present place in the queue. A
+        lowered request becomes a new arrival. The owner's next request has its own priority again.
 
-        :return: whether this call changed it; False: the owner does not wait for its locks.
-        :raises InvalidRequest: as :meth:`force_release`; or no request before it may be overtaken any more.
+        :return: whether this call changed it. False: the owner does not wait for locks.
+        :raises InvalidRequest: as :meth:`force_release`. Or the request can no longer overtake any request.
         :raises Unsupported: the store has no priorities.
         """
         check_priority(priority, owner)
@@ -291,10 +290,10 @@ class LockManager(ManagesGroups, AbstractContextManager["LockManager"]):
         return self.backend.force_priority(owner, priority, reason=f"priority {priority}: {reason}", user=user)
 
     def force_record(self, lease_id: str, seen: Work, application: str, *, reason: str, user: str) -> bool:
-        """Replace what another owner's work has recorded by *application*, and write an entry to the audit trail.
+        """Replace the recorded application of another owner's work, and write an entry to the audit trail.
 
-        :param seen: that work; if the record has changed since, it stays as it is.
-        :return: whether this call recorded it.
+        :param seen: the work as the caller saw it. If its record has changed since then, it stays the same.
+        :return: whether this call replaced it.
         :raises InvalidRequest: as :meth:`force_release`.
         :raises Unsupported: the store does not record work.
         """
@@ -309,15 +308,17 @@ class LockManager(ManagesGroups, AbstractContextManager["LockManager"]):
         reason: str,
         user: str,
     ) -> list[Lease]:
-        """Release the leases on *target* or below it that have been held for *held_s* seconds or longer.
+        """Force-release the leases on *target* or below it that have been held for at least *held_s* seconds.
 
-        Locks of Hive's own sessions stay; :meth:`force_unlock` frees those.
+        Locks of Hive's own sessions stay. Use :meth:`force_unlock` for those.
 
         :return: the released leases.
-        :raises InvalidRequest: *target* and *held_s* are both missing (``held_s=0`` for all leases).
+        :raises InvalidRequest: *target* and *held_s* are both missing. Use ``held_s=0`` for all leases.
         """
         if target is None and held_s is None:
-            raise InvalidRequest("the force release has no target. Name an object, or an age in seconds (held_s)")
+            raise InvalidRequest(
+                "the force release has no target. Name an object, or the least age in seconds (held_s)"
+            )
         before = self.now() - timedelta(seconds=held_s or 0)
         ids = dict.fromkeys(holder.lease_id for holder in self.show(target) if holder.since <= before)
         leases = [lease for lease_id in ids if lease_id and (lease := self.find(lease_id))]
@@ -326,41 +327,41 @@ class LockManager(ManagesGroups, AbstractContextManager["LockManager"]):
     def force_unlock(
         self, query_id: str, target: str | LockObject | None = None, *, reason: str, user: str
     ) -> Sequence[Lock]:
-        """Free the locks that a Hive session has left, and no others on those objects. It is audited.
+        """Free the locks that a Hive query has left behind, and write an entry to the audit trail.
 
-        Make sure first that the query is over: its session is not notified.
+        Check first that the query has ended: its session is not notified. Locks of other queries stay.
 
-        :param query_id: the id of Hive's query, as SHOW LOCKS … EXTENDED shows it. In a metastore: the lock's id, as
-            SHOW LOCKS shows it. A client of Hive's metastore, such as Trino or Iceberg, may have taken it.
-        :param target: free only its lock on this object; None: all its locks.
+        :param query_id: the id of Hive's query, as SHOW LOCKS … EXTENDED shows it. In a metastore: the id of the lock,
+            as SHOW LOCKS shows it. There it can be the lock of another client, such as Trino or Iceberg.
+        :param target: free only the query's lock on this object; None: all its locks.
         :return: the locks that this call freed; empty if the query holds none there.
         :raises InvalidRequest: as :meth:`force_release`.
-        :raises Unsupported: Hive's locks are not in this store, or cannot be freed one by one; in a metastore: the lock
-            belongs to a transaction.
+        :raises Unsupported: Hive's locks are not in this store, or it cannot free them one by one. In a metastore: the
+            lock belongs to a transaction.
         """
         reason, user = audit_texts(f"force unlock of {query_id[:80]!r}", reason, user)
         if not isinstance(self.backend, FreesForeign):
             raise Unsupported(
-                f"{query_id[:80]!r}: this lock store has no locks of Hive that it can free. Name the store that Hive locks in: its "
-                "ZooKeeper, or its metastore"
+                f"{query_id[:80]!r}: this lock store has no locks of Hive to free. Use the URL of the store in which Hive locks: its "
+                "ZooKeeper or its metastore"
             )
         return self.backend.force_unlock(query_id, _target(target), reason=reason, user=user)
 
     def audit(self, target: str | LockObject | None = None) -> Sequence[ForcedRelease]:
-        """The audit trail of *target* and below, or all of it, oldest first: force releases and records by force."""
+        """The audit trail of *target* and the objects below it, or all of it, oldest entry first."""
         wanted = _target(target)
         return [entry for entry in self.backend.audit() if rules.concern(entry.locks, wanted)]
 
     def sweep(self) -> int:
-        """Remove what dead processes have left and no lease needs; leases are never touched. Safe at any time."""
+        """Delete unfinished requests of dead processes, and history that is too old. Return the number of entries."""
         return self.backend.sweep()
 
     def now(self) -> datetime:
-        """The store's clock. All its times are by this clock."""
+        """The time by the store's clock. All times in the store use it."""
         return self.backend.now()
 
     def _wait(self, changed: threading.Event, pending: PendingLease, tell: Callable[[float], None] | None) -> None:
-        """Wait until the next poll is worthwhile."""
+        """Wait until another poll is useful."""
         wait_s = pending.wait_s()
         if tell is None:
             changed.wait(wait_s)
@@ -373,7 +374,7 @@ class LockManager(ManagesGroups, AbstractContextManager["LockManager"]):
         changed.clear()
 
     def close(self) -> None:
-        """Close the connections; every lease stays held."""
+        """Close the connections. Leases stay held."""
         self.backend.close()
 
     def __exit__(self, *exc: object) -> None:
@@ -383,7 +384,7 @@ class LockManager(ManagesGroups, AbstractContextManager["LockManager"]):
 def audit_texts(what: str, reason: str, user: str) -> tuple[str, str]:
     """Return *reason* and *user* for the audit trail, each as one line.
 
-    :param what: what is done by force, for the error.
+    :param what: the action, for the error message.
     :raises InvalidRequest: one of them is missing, or cannot be stored.
     """
     texts = one_line(reason), one_line(user)

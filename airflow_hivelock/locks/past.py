@@ -1,4 +1,4 @@
-"""A selection of past leases, or of the audit trail: of an object, of an owner, the newest first."""
+"""Selects entries of the history or of the audit trail, newest first."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ Past = TypeVar("Past", Tenure, ForcedRelease)
 def newest(
     entries: Iterable[Past], target: LockObject | None = None, *, owner: str = "", limit: int | None = None
 ) -> list[Past]:
-    """Return the newest of *entries* on *target* and below it, the newest first.
+    """Return the *entries* on *target* and below it, newest first.
 
-    :param owner: only of owners that contain this text.
-    :param limit: how many at most; None: all.
+    :param owner: only entries whose owner contains this text.
+    :param limit: the most entries to return; None: all.
     :raises InvalidRequest: the limit is below 1.
     """
     if limit is not None and limit < 1:
-        raise InvalidRequest(f"limit={limit}: give a number from 1 on")
+        raise InvalidRequest(f"limit={limit} is invalid. Give a number above 0")
     found = [entry for entry in entries if owner in entry.owner and rules.concern(entry.locks, target)]
     return sorted(found, key=_when)[::-1][:limit]
 

@@ -1,4 +1,4 @@
-"""Pauses between tries: the only back-off."""
+"""The pauses between tries. No other module has a back-off."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 _random = random.SystemRandom()
-"""A random generator without a state.
+"""A random generator without a state. The generator of ``random`` has two disadvantages:
 
-To draw from the module's generator would disturb a program that has seeded it. Forked workers with one state would pause
-for the same times.
+- A program may have seeded it, and expects its numbers.
+- Forked workers share its state, and would all pause for the same time.
 """
 
 
 def pauses(first_s: float, most_s: float, factor: float = 2.0) -> Iterator[float]:
-    """Yield growing pauses without end, in seconds: each is *factor* times the previous one, and at most *most_s*."""
+    """Yield pauses in seconds, without end. Each is *factor* times the previous one, and at most *most_s*."""
     pause_s = first_s
     while True:
         yield pause_s
@@ -25,5 +25,5 @@ def pauses(first_s: float, most_s: float, factor: float = 2.0) -> Iterator[float
 
 
 def jitter() -> float:
-    """A factor for a pause, so that clients which wait for each other do not all ask at once."""
+    """A random factor for a pause, so that clients which wait for each other do not ask at the same time."""
     return _random.uniform(0.5, 1.5)

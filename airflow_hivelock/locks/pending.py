@@ -1,7 +1,8 @@
-"""Requests that wait. Each has one deadline. An outage of the store has a time limit of its own.
+"""Pending requests: deadlines, and outages of the lock store.
 
-Nothing here sleeps. A waiter polls. While there is no outcome, it waits in its own way: a thread, an event loop, a
-reschedule. It polls again when ``wake`` is called or ``wait_s()`` has passed.
+A request has one deadline. An outage of the store has a separate time limit. No function here sleeps: the caller polls,
+and waits between two polls in its own way (in a thread, in an event loop, or by rescheduling its task). It polls again
+when ``wake`` is called or ``wait_s()`` seconds have passed.
 """
 
 from __future__ import annotations
@@ -31,7 +32,8 @@ if TYPE_CHECKING:
     from airflow_hivelock.locks.model import Blocker, ForcedRelease, Holder, Lease, LockRequest
 
 PASSING_S = 10.0
-"""How long a request that does not wait gives a blocker that is about to be granted or withdrawn, in seconds."""
+"""How long a request that does not wait still waits for a blocker that will soon be granted or withdrawn, in
+seconds."""
 
 OUTAGE_S = 600.0
 """How long a waiting request tolerates a store that does not answer, in seconds."""
@@ -44,13 +46,13 @@ LONGEST_PAUSE_S = 5.0
 
 @dataclass(frozen=True)
 class Silent:
-    """The store does not answer, and the request waits on: a value, and no error before the outage or the deadline ends
-    it.
+    """The store does not answer, and the request continues to wait. It is a value, because only a time limit makes it
+    an error.
 
     :param error: the last error.
     :param recheck_s: ask again after this many seconds.
-    :param left_s: how much longer the request tolerates it, in seconds; infinite without an end.
-    :param first: whether the outage has just begun, so that it is logged once.
+    :param left_s: how much longer the request tolerates the outage, in seconds; infinite without a limit.
+    :param first: whether the outage has just begun. The caller then logs it.
     """
 
     error: StoreUnavailable
@@ -64,13 +66,13 @@ class Silent:
 
 
 class Patience:
-    """How much longer a request waits: until its deadline, and until then through an outage of the store.
+    """The time limits of a request: its deadline, and the longest outage of the store that it tolerates.
 
-    :param timeout_s: from now to the deadline, in seconds; None: without end.
-    :param outage_s: how long one outage may last, in seconds; None: until the deadline.
-    :param before_s: how long the owner has waited since it first asked for the same, in seconds.
-    :param uncounted_s: the part of *before_s* that the deadline does not count, in seconds.
-    :ivar known_s: how long the owner had waited when this request began, as the store knows it.
+    :param timeout_s: the time from now to the deadline, in seconds; None: no deadline.
+    :param outage_s: the longest outage, in seconds; None: until the deadline.
+    :param before_s: how long the owner has already waited since it first asked, in seconds.
+    :param uncounted_s: the part of *before_s* that does not count for the deadline, in seconds.
+    :ivar known_s: how long the owner had waited before this request, according to the store, in seconds.
     """
 
     def __init__(
@@ -99,14 +101,14 @@ class Patience:
         outage_s: float | None,
         clock: Callable[[], float],
     ) -> Self:
-        """Make the patience of *request*; parameters as in the class.
+        """Return the patience of *request*. The other parameters are those of the class.
 
-        :raises InvalidRequest: one of them is no number of seconds.
+        :raises InvalidRequest: a parameter is not a number of seconds.
         """
         for name, given in (("timeout_s", timeout_s), ("outage_s", outage_s)):
             if given is not None and not (isinstance(given, int | float) and given >= 0):
                 raise InvalidRequest(
-                    f"{name}={given!r} of {request.owner} is invalid. Give seconds, 0 to not wait, or None to wait without end"
+                    f"{name}={given!r} of {request.owner} is invalid. Give seconds, 0 to fail at once, or None for no limit"
                 )
         return cls(timeout_s, outage_s, clock)
 
@@ -115,17 +117,19 @@ class Patience:
         return self._elapsed_s() + max(self._before_s, self.known_s)
 
     def left_s(self, at_least_s: float = 0.0) -> float:
-        """Seconds to the deadline, or until this request itself has waited for *at_least_s*; infinite without a
-        deadline."""
+        """The seconds to the deadline; infinite without a deadline.
+
+        :param at_least_s: the least time for which this request waits, in seconds, even after the deadline.
+        """
         counted_s = self.waited_s() - self._uncounted_s
         return max(0.0, self.timeout_s - counted_s, at_least_s - self._elapsed_s())
 
     def answered(self) -> None:
-        """Note that the store has answered: the next outage is a new one."""
+        """Note that the store has answered. A later failure begins a new outage."""
         self._silent_since, self._pauses = None, pauses(FIRST_PAUSE_S, LONGEST_PAUSE_S)
 
     def bear(self, error: StoreUnavailable) -> Silent:
-        """Return Silent, or raise *error*: after the deadline, after too long an outage, or if waiting cannot help."""
+        """Return Silent. Raise *error* instead if a time limit is over, or if waiting cannot help."""
         now_s = self._clock()
         if first := self._silent_since is None:
             self._silent_since = now_s
@@ -139,7 +143,7 @@ class Patience:
 
 
 class _Pending:
-    """What both kinds of request share. Used by one thread at a time."""
+    """The common part of a pending lease and a pending look. Only one thread at a time may use it."""
 
     def __init__(self, request: LockRequest, patience: Patience) -> None:
         self.request = request
@@ -152,7 +156,7 @@ class _Pending:
         return self._patience.waited_s()
 
     def wait_s(self) -> float | None:
-        """How long to wait for a wake-up at most, in seconds; None: without a bound; 0: not at all."""
+        """The longest time to wait for a wake-up, in seconds; None: no limit; 0: poll at once."""
         left_s = self._patience.left_s(self._at_least_s)
         wait_s = left_s if self._recheck_s is None else min(left_s, self._recheck_s)
         return None if math.isinf(wait_s) else wait_s
@@ -174,11 +178,14 @@ class _Pending:
 
 
 class PendingLease(_Pending):
-    """A request for locks that keeps its queue position.
+    """A request for locks. It keeps its queue position while it waits.
 
-    Call :meth:`poll`. While it returns Blocked or Silent, wait until ``wake`` is called or :meth:`wait_s` has passed,
-    and call it again. Call :meth:`withdraw` unless it returned a lease. A deferred request ends with NeedsSlot; withdrawn then,
-    it is no longer listed.
+    1. Call :meth:`poll`.
+    2. While it returns Blocked or Silent, wait until ``wake`` is called or :meth:`wait_s` seconds have passed. Then
+       call :meth:`poll` again.
+    3. At the end, call :meth:`withdraw` unless :meth:`poll` returned a lease.
+
+    A deferred request ends with NeedsSlot, and stays listed until :meth:`withdraw`.
     """
 
     def __init__(
@@ -194,16 +201,16 @@ class PendingLease(_Pending):
         self._overdue: tuple[Blocker, ...] = ()
 
     def poll(self) -> Lease | NeedsSlot | Blocked | Silent:
-        """Do one step, without waiting. If the answer to a step is lost, the next step finds out what happened.
+        """Do one step, without waiting. If the store's answer is lost, the next step finds out what happened.
 
-        :raises LockTimeout: the deadline has passed; the request has left the queue.
-        :raises StoreUnavailable: the store has not answered for too long, or until the deadline; the position is kept.
-            After the deadline, the next poll withdraws again.
-        :raises AccessDenied: at once.
-        :raises Withdrawn: a person has withdrawn it, with that person's reason.
-        :raises InvalidRequest: the store can never grant it; it has left the queue.
+        :raises LockTimeout: the deadline has passed. The request has left the queue.
+        :raises StoreUnavailable: the store did not answer for too long, or until the deadline. The request keeps its
+            queue position. After the deadline, another poll tries again to leave the queue.
+        :raises AccessDenied: the store refuses this process. This is raised without waiting for the end of an outage.
+        :raises Withdrawn: a person has withdrawn the request. The message has the reason.
+        :raises InvalidRequest: the store can never grant the request. It has left the queue.
         """
-        if self._overdue:  # the withdrawal was not answered, and may still happen: the request must not continue
+        if self._overdue:  # the store did not answer the withdrawal, which may still happen: do not go on waiting
             self._time_out()
         try:
             outcome = self._acquisition.step()
@@ -211,7 +218,7 @@ class PendingLease(_Pending):
             return self._bear(error)
         except Withdrawn as error:
             raise Withdrawn(f"{error}{self._by()}") from None
-        except InvalidRequest:  # its group may have got a limit below its weight while it waited
+        except InvalidRequest:  # while it waited, a person may have set the group's limit below its weight
             self.withdraw()
             raise
         self._patience.answered()
@@ -227,7 +234,7 @@ class PendingLease(_Pending):
         return outcome
 
     def _by(self) -> str:
-        """Who withdrew the request, and why; "" if the audit trail cannot be read."""
+        """The user who withdrew the request, and the reason. "": the audit trail cannot be read."""
         try:
             entries = [entry for entry in self._audit() if entry.owner == self.request.owner]
         except HiveLockError:
@@ -240,8 +247,8 @@ class PendingLease(_Pending):
 
     @property
     def asked(self) -> datetime | None:
-        """When the owner first asked, by the store's clock; None before the store's first answer, or if it does not
-        know."""
+        """When the owner first asked, by the store's clock. None: the store has not answered yet, or does not keep
+        it."""
         return self._acquisition.asked
 
     def withdraw(self) -> None:
@@ -249,13 +256,16 @@ class PendingLease(_Pending):
         self._acquisition.withdraw()
 
     def hand_over(self) -> None:
-        """Leave the queue position to the owner's next process. Until it comes, later requests may go first."""
+        """Leave the queue position to the owner's next process. Until that process comes, later requests may go
+        first."""
         self._acquisition.hand_over()
 
 
 class PendingLook(_Pending):
-    """Waits until locks could be had, and takes none. Poll it like a :class:`PendingLease`; there is nothing to
-    withdraw."""
+    """A wait until locks are free. It takes no locks and has no queue position.
+
+    Poll it like a :class:`PendingLease`. It needs no ``withdraw()``.
+    """
 
     def __init__(
         self, backend: Backend, request: LockRequest, wake: Callable[[], None] | None, patience: Patience
@@ -265,16 +275,14 @@ class PendingLook(_Pending):
         self._wake = wake
 
     def poll(self) -> Sequence[Holder] | Silent:
-        """The holders that would keep the request waiting now; empty: it could have its locks.
-
-        The lease of the request's own owner does not count.
+        """The holders of conflicting locks now. Empty: the locks are free. A lease of the same owner does not count.
 
         :raises LockTimeout: the deadline has passed, and there are such holders.
         :raises StoreUnavailable: as :meth:`PendingLease.poll`.
         """
         try:
             targets, wake = [lock.object for lock in self.request.locks], self._wake
-            # The watch comes before the look: a lock that is released between the two would otherwise wake no waiter.
+            # Watch first: otherwise a release between the look and the watch would not call *wake*.
             self._recheck_s = None if wake is None else self._backend.watch(targets, wake)
             holders = self._holders()
         except StoreUnavailable as error:

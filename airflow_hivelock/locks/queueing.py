@@ -1,17 +1,17 @@
-"""The rules of the lock manager, each stated once: pure functions over plain values, without input, output or state.
+"""The rules of the queue. Each rule is one pure function over plain values.
 
-A store loads the candidates, calls :func:`decide` or one of the smaller functions, and writes the decision. The rules:
+A store loads the candidates, calls :func:`decide` or a smaller function, and writes the decision. The rules:
 
 - *Conflict*: two locks on one object exclude each other unless both are SHARED.
-- *Order*: requests that conflict are served by :class:`Position`. It is fixed when a request joins the queue. If a
-  person changes the priority, the request joins the queue again.
-- *Overtaking*: a new arrival overtakes waiters of lower priority, if these have waited less than a bound.
-- *Permits*: a group has a limited number of leases (:mod:`.permits`). A request without its permits is in its group's
-  queue only.
-- *Deferred grant*: at its turn a deferred request goes away or is invited (:mod:`.invitations`).
+- *Order*: requests that conflict go in the order of their :class:`Position`. A request gets its position when it joins
+  the queue. If a person changes its priority, it joins the queue again.
+- *Overtaking*: a new arrival overtakes waiters of lower priority that have not yet waited for the limit on overtaking.
+- *Permits*: a group has a limited number of leases (:mod:`.permits`). A request without its permits is only in its
+  group's queue.
+- *Deferred grant*: at its turn, a deferred request is invited or goes away (:mod:`.invitations`).
 - *Take-over*: of two calls of one owner, only the later one can act.
 
-All numbers and times come from the store: numbers only grow, and times are by the store's clock, in one unit.
+All numbers and times come from the store. Numbers only grow. Times are by the store's clock, in one unit.
 """
 
 from __future__ import annotations
@@ -32,23 +32,23 @@ if TYPE_CHECKING:
 
 
 def conflict(one: LockMode, other: LockMode) -> bool:
-    """Whether two modes on the same object exclude each other: SHARED excludes EXCLUSIVE, EXCLUSIVE excludes both."""
+    """Whether two modes on the same object exclude each other."""
     return LockMode.EXCLUSIVE in (one, other)
 
 
 def excluded_by(mode: LockMode) -> tuple[LockMode, ...]:
-    """The modes that a lock of that *mode* excludes: the ones that a store has to look for."""
+    """The modes that a lock of this *mode* excludes. A store looks for locks with these modes."""
     return tuple(other for other in LockMode if conflict(mode, other))
 
 
 def conflicts(mine: Iterable[Lock], theirs: Iterable[Lock]) -> list[Lock]:
-    """The locks among *theirs* that exclude one of *mine*."""
+    """The locks in *theirs* that conflict with a lock in *mine*."""
     modes = {lock.object: lock.mode for lock in mine}
     return [lock for lock in theirs if excludes(modes, (lock,))]
 
 
 def excludes(modes: Mapping[LockObject, LockMode], theirs: Iterable[Lock]) -> bool:
-    """Whether one of *theirs* conflicts with the mode in *modes* for the same object."""
+    """Whether a lock in *theirs* conflicts with the mode that *modes* has for the same object."""
     for lock in theirs:
         mode = modes.get(lock.object)
         if mode is not None and conflict(mode, lock.mode):
@@ -60,11 +60,11 @@ def excludes(modes: Mapping[LockObject, LockMode], theirs: Iterable[Lock]) -> bo
 
 
 class Position(NamedTuple):
-    """A queue position. The smaller of two goes first. It never changes.
+    """A queue position. The smaller one goes first. It never changes.
 
-    :param turn: the request's own number; or, claimed, the turn of the first request that it has overtaken.
-    :param rank: the priority, negated.
-    :param arrival: the request's own number, unique.
+    :param turn: the request's own number. If it has overtaken other requests: the turn of the first of them.
+    :param rank: the negated priority.
+    :param arrival: the request's own number. No other request has it.
     """
 
     turn: int
@@ -73,11 +73,11 @@ class Position(NamedTuple):
 
     @classmethod
     def newcomer(cls, priority: int) -> Position:
-        """The position of a request that has no number yet: after all others."""
+        """The position of a request that has no number yet. It comes after all others."""
         return cls(_LAST, -priority, _LAST)
 
     def passed(self, other: Position) -> bool:
-        """Whether this request has overtaken *other*, which arrived earlier and may have been granted before that."""
+        """Whether this request has overtaken *other*. That one arrived earlier, and may already hold its locks."""
         return self < other and other.arrival < self.arrival
 
 
@@ -85,36 +85,40 @@ _LAST = 1 << 63
 
 
 class QueuePlace(NamedTuple):
-    """A position, and when its turn was first taken. A claimed turn keeps the time of the place that it comes from."""
+    """A position, and the time when a request first took its turn. A claimed turn keeps its time."""
 
     position: Position
     since: int
 
     def claiming(self, other: QueuePlace) -> QueuePlace:
-        """This place with the turn of the *other*."""
+        """This place, with the turn and the time of *other*."""
         return QueuePlace(self.position._replace(turn=other.position.turn), other.since)
 
 
 def may_overtake(own: Position, waiting: Iterable[Position]) -> bool:
-    """Whether one of the requests *waiting* has a lower priority, so that :func:`join` may overtake it."""
+    """Whether a request in *waiting* has a lower priority. Only then can :func:`join` overtake one."""
     return any(other.rank > own.rank for other in waiting)
 
 
 def may_pass(own: Position, place: QueuePlace, oldest: int, *, equals: bool = False) -> bool:
-    """Whether a request may overtake one at *place* of lower (*equals*: or the same) priority, younger than *oldest*."""
+    """Whether a request at *own* may overtake one at *place*, which has a lower priority and a turn after *oldest*.
+
+    :param equals: it may also overtake one of the same priority.
+    """
     return (place.position.rank > own.rank - equals) and place.since > oldest
 
 
 def join(own: QueuePlace, waiting: Iterable[QueuePlace], oldest: int) -> QueuePlace:
     """The place of a new arrival: its *own*, or the turn that it claims.
 
-    From the end of the queue it overtakes the requests of lower priority. It stops at the first other, and at the first
-    that took its turn at *oldest* or before. So no request is overtaken for longer than that.
+    It starts at the end of the queue, and overtakes one request after the other. It stops at the first request that
+    does not have a lower priority, or that took its turn at *oldest* or before. So the time in which a request can be
+    overtaken has a limit.
     """
     passed: list[QueuePlace] = []
     for place in sorted((place for place in waiting if place.position < own.position), reverse=True):
         if not may_pass(own.position, place, oldest):
-            # A request that was parked has an old number. With the same turn it would come before that place.
+            # A parked request has an old number. With the turn of one of these it would also come before *place*.
             passed = [one for one in passed if own.claiming(one).position > place.position]
             break
         passed.append(place)
@@ -122,10 +126,11 @@ def join(own: QueuePlace, waiting: Iterable[QueuePlace], oldest: int) -> QueuePl
 
 
 def reprioritized(place: QueuePlace, own: QueuePlace, waiting: Iterable[QueuePlace], oldest: int) -> QueuePlace | None:
-    """The place of a request that waits at *place*, after a person has changed its priority.
+    """The new place of a request that waits at *place*, after a person has changed its priority.
 
-    With a lower priority it is a new arrival. With a higher one it overtakes others from its turn, as a new arrival does
-    from the end. None: it took its turn at *oldest* or before, and so did all requests before it.
+    A lowered request is a new arrival. A raised one overtakes others as a new arrival does, but it starts at its
+    present turn. None: it took its turn at *oldest* or before. So did all requests before it, and it can overtake none
+    of them.
 
     :param own: its place as a new arrival of the new priority.
     """
@@ -150,21 +155,23 @@ Key = TypeVar("Key")
 
 
 def in_the_way(mine: Position, others: Iterable[Queued]) -> list[Queued]:
-    """The conflicting requests that block one at *mine*, nearest first: each that holds, or waits before it.
+    """The blockers of a request at *mine*, nearest first: all that hold, and all that wait before it.
 
-    A holder blocks even if it was overtaken, because it was granted before that.
+    A holder blocks even if the request has overtaken it, because its grant came first.
+
+    :param others: the requests that conflict.
     """
     found = [other for other in others if other.holds or other.position < mine]
     return sorted(found, key=lambda other: other.position, reverse=True)
 
 
 def watched(ahead: Sequence[Ahead]) -> tuple[Ahead, Ahead]:
-    """The two requests *ahead* that a waiter watches: the nearest one, and the first in line."""
+    """The two requests *ahead* that a waiter watches: the nearest one, and the first in the queue."""
     return ahead[0], ahead[-1]
 
 
 def earlier(mine: Position, waiting: Mapping[Key, Position]) -> list[Key]:
-    """The keys of the requests that wait before *mine*, in their order."""
+    """The keys of the requests that wait before *mine*, in queue order."""
     return sorted((key for key, position in waiting.items() if position < mine), key=lambda key: waiting[key])
 
 
@@ -172,8 +179,8 @@ def earlier(mine: Position, waiting: Mapping[Key, Position]) -> list[Key]:
 
 
 def in_the_way_of_permit(mine: Position, weight: int, most_leases: int, group: Iterable[Other]) -> list[Other]:
-    """The requests that keep one at *mine* from its permits, nearest first: the holders if too few are free, and earlier
-    ones."""
+    """The requests that keep one at *mine* from its permits: all holders if too few permits are free, then all that
+    wait before it."""
     others = list(group)
     holding = [other for other in others if other.holds]
     waiting = in_the_way(mine, [other for other in others if not other.holds])
@@ -185,11 +192,11 @@ def in_the_way_of_permit(mine: Position, weight: int, most_leases: int, group: I
 
 
 class Call(NamedTuple):
-    """A call of an owner. The larger of two is the later.
+    """A call of an owner. The larger of two calls is the later one.
 
-    :param attempt: the owner's attempt, which orders the calls first.
-    :param began: the store's number when the call began.
-    :param process: distinguishes two calls that began at once.
+    :param attempt: the owner's attempt.
+    :param began: the store's number at the start of the call. It orders the calls of one attempt.
+    :param process: orders two calls with the same number.
     """
 
     attempt: int
@@ -198,23 +205,23 @@ class Call(NamedTuple):
 
 
 def stale(call: Call, other: Call, *, ended: bool = False) -> bool:
-    """Whether *call* must stop because *other*, of the same owner, came later.
+    """Whether *call* must stop because of *other*, a call of the same owner.
 
-    :param ended: the lease of *other* has ended: then a call that came no later must not acquire again.
+    :param ended: the lease of *other* has ended. *call* must then be later than *other* to acquire again.
     """
     return call <= other if ended else call < other
 
 
 class Earlier(NamedTuple):
-    """The store's data about an owner's last call.
+    """The store's data about the last call of an owner.
 
-    :param call: the call that acted last; where the store numbers the ends of leases, *began* is that of the end.
-    :param active: its request waits or holds.
+    :param call: the last call. If the store numbers the ends of leases, *began* is the number of the end.
+    :param active: its request waits, or holds its locks.
     :param ended: its lease has ended.
     :param locks: the locks that it asked for.
-    :param named: the text that these were planned from; "": the request named them itself.
+    :param named: the text from which they were planned; "": the request named them itself.
     :param gave_back: a part of the lease was released.
-    :param withdrawn: it has *ended* without a lease: a person withdrew the request while it waited.
+    :param withdrawn: it has *ended* without a lease, because a person withdrew the request.
     """
 
     call: Call
@@ -231,15 +238,15 @@ class Start(enum.Enum):
 
     FRESH = "the owner has no request: this is a new one"
     TAKE_OVER = "the owner's request is the same: this call continues it"
-    STALE = "a later call acts for the owner, or has released: this call must stop"
+    STALE = "a later call acts for the owner, or has released the lease: this call must stop"
     MISMATCH = "the owner waits for or holds other locks"
 
 
 def take_over(call: Call, locks: Collection[Lock], named: str, earlier: Earlier | None) -> Start:
     """How a *call* for *locks* starts if its owner's last call was *earlier*.
 
-    A request planned from a statement or a pattern is the same if the text is the same: a table may have more
-    partitions at the second attempt. After a partial release, only equal locks make it the same.
+    A request that was planned from a text is the same if the text is the same, because the table can have more
+    partitions at the second attempt. After a partial release, the locks must be equal, too.
     """
     if earlier is not None and stale(call, earlier.call, ended=earlier.ended):
         return Start.STALE
@@ -253,13 +260,15 @@ def take_over(call: Call, locks: Collection[Lock], named: str, earlier: Earlier 
 
 
 class Other(NamedTuple):
-    """Another request, as it is in one of the queues.
+    """Another request in one of the queues.
 
     :param key: the store's name for it.
-    :param gone: it has no claim any more: a waiter with a dead process, or an expired lease where expiry releases it.
-    :param invited: it waits for its worker slot. It holds its permits, in the group's queue, and no locks.
-    :param over: its invitation is over, by the store's clock.
-    :param weight: in the group's queue, how many permits it holds or waits for.
+    :param holds: it holds what the queue is for: its locks, or its permits.
+    :param gone: it no longer counts: its process is dead while it waits, or its lease has expired in a store that frees
+        expired leases.
+    :param invited: it is invited. It holds its permits but no locks.
+    :param over: its invitation has ended, by the store's clock.
+    :param weight: how many permits it holds or waits for, in the group's queue.
     """
 
     key: int | str
@@ -278,13 +287,13 @@ class Other(NamedTuple):
 class Undecided(NamedTuple):
     """The request to decide.
 
-    :param arrival: its place by its own number and time: where it joins the group's queue.
-    :param now: the place that it gets if it joins the queue for its locks at this moment.
+    :param arrival: its place by its own number and time. It joins the group's queue there.
+    :param now: the place that it gets if it now joins the queue for its locks.
     :param among_locks: its place in the queue for its locks; None: it is not in that queue.
-    :param in_group: its place in the group's queue, kept from the first time that it waited there; None: it never has.
+    :param in_group: its place in the group's queue, which it keeps from its first wait there; None: it never waited.
     :param most: how many leases of its group may be held; 0: it is in no group.
     :param deferred: its deferred grant; None: it takes its locks at its turn.
-    :param invited: it is invited, and has its permits.
+    :param invited: it is invited, so it has its permits.
     :param weight: how many permits it takes.
     """
 
@@ -299,7 +308,7 @@ class Undecided(NamedTuple):
 
     @property
     def has_slot(self) -> bool:
-        """Whether the worker calls. Then the request does not wait."""
+        """Whether the task's worker asks. Then the request does not wait."""
         return self.deferred is not None and self.deferred.has_slot
 
 
@@ -307,23 +316,23 @@ class Ruling(enum.Enum):
     """The decision about a request, with the reason."""
 
     GRANT = "no request is in the way"
-    GO_AWAY = "no request is in the way of this deferred request"
+    GO_AWAY = "no request is in the way of this deferred request: it leaves the queue while it gets a worker slot"
     INVITE = "no request is in the way of this deferred request: it keeps its position while it gets a worker slot"
     GIVE_SLOT_BACK = "requests are in the way of a worker: it writes nothing, and its trigger waits"
-    WAIT = "requests that conflict hold, or wait before it"
-    PARK = "too few leases of its group are free, or requests of the group wait before it"
-    CLEAR = "only requests without a claim are in the way: remove them, then decide again"
+    WAIT = "requests that conflict hold their locks, or wait before it"
+    PARK = "too few permits of its group are free, or requests of the group wait before it"
+    CLEAR = "only requests that no longer count are in the way: remove them, then decide again"
 
 
 class Decision(NamedTuple):
     """A ruling with its details.
 
-    :param among_locks: its place in the queue for its locks from now on; None: it is not in that queue.
+    :param among_locks: the request's new place in the queue for its locks; None: it is not in that queue.
     :param in_group: its place in the group's queue.
-    :param ahead: the blockers, nearest first; for a permit, its holders come first.
-    :param watch: a change of one of these is worth another look.
-    :param remove: the requests that have no claim; empty unless the ruling is CLEAR.
-    :param away: requests with an ended invitation. They block no request any more: the store writes AWAY.
+    :param ahead: the blockers, nearest first. For permits: the holders first.
+    :param watch: the request looks again when one of these changes.
+    :param remove: the requests that no longer count; empty unless the ruling is CLEAR.
+    :param away: the requests whose invitation has ended. They block no request. The store writes AWAY for them.
     """
 
     ruling: Ruling
@@ -343,19 +352,19 @@ def at_turn(deferred: DeferredGrant | None) -> Ruling:
 
 
 def reads_decide(deferred: DeferredGrant | None) -> bool:
-    """Whether a request's reads decide, without a verification afterwards. Then they must be fresh and complete."""
+    """Whether the reads before a decision must be fresh and complete, because no verification follows them."""
     return deferred is not None
 
 
 def decide(asking: Undecided, conflicting: Iterable[Other], group: Iterable[Other], oldest: int) -> Decision:
     """Decide a request that holds nothing.
 
-    First it needs its permits of its group, then its locks. It is in one queue at a time. With its permits, it joins the
-    queue for its locks as a new arrival. It keeps its place in the group's queue. An invited request has its permits.
+    The request needs its permits first, and then its locks. It is in one queue at a time. When it gets its permits, it
+    joins the queue for its locks as a new arrival, and keeps its place in the group's queue.
 
-    :param conflicting: the other requests that wait for or hold conflicting locks.
-    :param group: the other requests of its group that wait for or have a lease.
-    :param oldest: requests that took their turn by then are no longer overtaken.
+    :param conflicting: the other requests that hold conflicting locks or wait for them.
+    :param group: the other requests of its group that hold permits or wait for them.
+    :param oldest: no request overtakes one that took its turn at this time or before.
     """
     in_group, away = asking.in_group, tuple[Other, ...]()
     if asking.most and not asking.invited:
@@ -363,7 +372,7 @@ def decide(asking: Undecided, conflicting: Iterable[Other], group: Iterable[Othe
         joined = in_group or join(asking.arrival, living_places(others), oldest)
         before = partial(in_the_way_of_permit, joined.position, asking.weight, asking.most)
         living = before(other for other in others if not other.gone)
-        if all(other.holds for other in living):  # the first in its group ends the invitations there
+        if all(other.holds for other in living):  # the first in its group's queue ends the group's invitations
             away = tuple(other for other in living if other.over)
             others = [other for other in others if other not in away]
             living = before(other for other in others if not other.gone)
@@ -386,5 +395,5 @@ def decide(asking: Undecided, conflicting: Iterable[Other], group: Iterable[Othe
 
 
 def living_places(others: Iterable[Other]) -> list[QueuePlace]:
-    """The places of the requests that wait and may be overtaken."""
+    """The places of the waiting requests that can be overtaken."""
     return [other.place for other in others if not other.holds and not other.gone and not other.over]

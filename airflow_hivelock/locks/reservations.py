@@ -1,7 +1,7 @@
 """Reservations: a person keeps new work off an object until a time.
 
-A reservation is an EXCLUSIVE lease. Its owner's name has the time of its end, so that each keeper can read it, and
-releases it then. No job runs under a reservation. So time may end it, unlike other leases.
+A reservation is an EXCLUSIVE lease. The name of its owner contains its end. So each keeper knows the end, and then
+releases the lease. Time may end a reservation, unlike other leases, because no job runs under it.
 """
 
 from __future__ import annotations
@@ -38,22 +38,22 @@ def reserve(
     tell: Callable[[Blocked | Silent, float], None] | None = None,
     wait: bool = True,
 ) -> Lease:
-    """Wait until the running work on *target* has ended, and keep new work off it *until* then.
+    """Wait until the running work on *target* has ended, and then keep new work off it until the time *until*.
 
     The reservation queues like any other request. ``manager.release`` ends it early.
 
-    :param until: with a time zone; by the store's clock.
-    :param reason: shown as the query by ``SHOW LOCKS … EXTENDED``, and as the label on the page.
+    :param until: the end of the reservation, by the store's clock. It needs a time zone.
+    :param reason: ``SHOW LOCKS … EXTENDED`` shows it as the query, and the page as the label.
     :param priority: as for :meth:`.LockManager.acquire`.
-    :param tell: called while it waits, as by :meth:`.LockManager.acquire`.
-    :param wait: False: do not wait for running work.
-    :raises InvalidRequest: *until* is over or has no zone, or the reason is missing.
-    :raises LockTimeout: the running work has not ended by then, or there is some and it does not wait.
-    :raises Unsupported: the store frees leases that are not renewed.
+    :param tell: as for :meth:`.LockManager.acquire`.
+    :param wait: False fails at once if work is running.
+    :raises InvalidRequest: *until* is in the past or has no time zone, or the reason is missing.
+    :raises LockTimeout: work still runs at the time *until*. With ``wait=False``: work is running now.
+    :raises Unsupported: the store frees each lease that is not renewed.
     """
     reason, user = audit_texts(f"reservation of {target}", reason, user)
     if until.tzinfo is None:
-        raise InvalidRequest(f"reservation of {target} until {until}: give the time with its zone")
+        raise InvalidRequest(f"reservation of {target} until {until}: the time has no time zone. Add one")
     if not manager.capabilities.parents:
         raise Unsupported(
             f"reservation of {target}: a metastore frees every lease that is not renewed. Lock it with LOCK TABLE in a Hive session"
@@ -61,7 +61,9 @@ def reserve(
     end = until.astimezone(UTC).replace(microsecond=0)
     left_s = (end - manager.now()).total_seconds()
     if left_s <= 0:
-        raise InvalidRequest(f"reservation of {target} until {end:%Y-%m-%d %H:%M:%S} UTC: that time is over")
+        raise InvalidRequest(
+            f"reservation of {target} until {end:%Y-%m-%d %H:%M:%S} UTC: that time is over. Give a later time"
+        )
     owner = f"reservation:{user}:{end:{_STAMP}}:{uuid.uuid4().hex}"
     timeout_s = left_s if wait else 0.0
     return manager.acquire(
@@ -70,25 +72,24 @@ def reserve(
 
 
 def end_of(owner: str) -> datetime | None:
-    """When the reservation with that owner ends; None: the owner is none."""
+    """When the reservation of this owner ends. None: the owner is not a reservation's."""
     found = _OWNER.fullmatch(owner)
     try:
         return datetime.strptime(found["end"], _STAMP).replace(tzinfo=UTC) if found else None
-    except ValueError:  # no such day; another program wrote it
+    except ValueError:  # another program wrote a day that does not exist
         return None
 
 
 def end_over(manager: LockManager, leases: Iterable[Lease], now: datetime) -> list[Lease]:
-    """Release the reservations among *leases* that have ended by *now*, and return those. One with recorded work
-    stays."""
+    """Release and return the reservations among *leases* that ended before *now*. A lease with recorded work stays."""
     ends = ((lease, end_of(lease.owner)) for lease in leases if not lease.works)
     return [lease for lease, end in ends if end is not None and end <= now and manager.release(lease)]
 
 
 def parse_end(text: str, now: datetime) -> datetime:
-    """The time of ``UNTIL``: a time in ISO 8601, or a time of day after *now*. Without a zone it is UTC.
+    """Parse the time after ``UNTIL``: a time in ISO 8601, or the next time of day after *now*. UTC is the default zone.
 
-    :raises InvalidRequest: it is neither.
+    :raises InvalidRequest: *text* is not a time.
     """
     if (found := _TIME_OF_DAY.fullmatch(text.strip())) and int(found[1]) < 24 and int(found[2]) < 60:
         end = now.astimezone(UTC).replace(hour=int(found[1]), minute=int(found[2]), second=0, microsecond=0)

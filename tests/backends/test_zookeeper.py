@@ -455,7 +455,7 @@ def test_what_an_older_protocol_wrote_is_not_overtaken_and_not_misread(manager: 
         written = json.dumps(json.loads(node.data) | {"format": formats.OLDEST - 1}).encode()
         backend.store.client.submit(Commit((SetData(path, written, -1),)))
         for owner in ("older", "next"):
-            with pytest.raises(StoreCorrupted, match="stop what runs the older version"):
+            with pytest.raises(StoreCorrupted, match="stop all processes of the older version"):
                 manager.acquire(owner=owner, writes=[DAY], attempt=2)
         assert backend.store.client.submit(Get(path))[0].data == written
         assert manager.acquire(owner="elsewhere", writes=["dw.other"])

@@ -67,7 +67,7 @@ def test_what_a_lease_was_not_grabbed_for_is_neither_extended_nor_dropped(leases
     lease_id = leases.grab_lease([(DAY, "x"), ("dw.delays", "x")], 60)
     for objs in ([(DAY, "s"), ("dw.delays", "x")], [("dw.flights", "s")], [("dw.carriers", "x")], []):
         for call in (leases.drop_lease, leases.extend_lease):
-            with pytest.raises(InvalidArguments, match="Name pairs that it was grabbed for"):
+            with pytest.raises(InvalidArguments, match="Name pairs of its grab"):
                 call(lease_id, objs)
     assert len(rows(leases)) == 2
 

@@ -84,7 +84,7 @@ def test_show_audit_has_who_freed_what_and_why(session: StatementSession) -> Non
 
 
 def test_a_limit_of_none_is_refused(session: StatementSession) -> None:
-    with pytest.raises(InvalidRequest, match="limit=0: give a number from 1 on"):
+    with pytest.raises(InvalidRequest, match="limit=0 is invalid"):
         run(session, "show history limit 0")
 
 
