@@ -1,5 +1,4 @@
-"""The values that every other module uses. All are frozen, and all are checked when made, so that no invalid one
-exists."""
+"""The values that all other modules use. They are frozen, and checked when they are created, so no value is invalid."""
 
 from airflow_hivelock.locks.model.group import Group, GroupUse, LeaseLimit, Member
 from airflow_hivelock.locks.model.lease import (

@@ -1,4 +1,4 @@
-"""Groups of leases: a request's part in one, and what the lock store keeps about one."""
+"""Groups of leases: the limit of a request, the settings in the lock store, and the members of a group."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ MAX_GROUP_LENGTH = 250
 MAX_COMMENT_LENGTH = 500
 MAX_LEASES = 10_000
 MAX_WEIGHT = 100
-"""A request takes all its permits in one transaction, so there is a bound."""
+"""A request takes all its permits in one transaction, and its size is limited."""
 
 
 @dataclass(frozen=True)
 class LeaseLimit:
-    """A bound on the leases that a group holds at a time: a counting semaphore in addition to the locks.
+    """A limit on the leases that a group holds at a time. It is a counting semaphore in addition to the locks.
 
-    The permits are taken with the locks or with the invitation, all or nothing, and are given back with them. A request
-    that waits for them holds no lock, and blocks no request for locks.
+    A request takes its permits together with its locks or its invitation, and gives them back together. While it waits
+    for a permit, it holds no lock and blocks no request for locks.
 
-    :param group: the leases of this group are counted, over all clients of the lock store.
-    :param most: how many leases the group may hold, this one included, unless the lock store has a limit of the group
-        (:class:`Group`). If requests of one group then give different numbers, each request is held to its own.
+    :param group: the group whose leases are counted, over all clients of the lock store.
+    :param most: how many leases the group may hold, including this one. A limit in the lock store (:class:`Group`)
+        replaces it. Without that, each request of the group has its own limit.
     :param weight: how many permits this request takes; 0: the group's default, or 1.
     """
 
@@ -43,11 +43,11 @@ class LeaseLimit:
 
 @dataclass(frozen=True)
 class Group:
-    """The settings of a group in the lock store. They apply to all its requests from now on, without a deploy.
+    """The settings of a group in the lock store. They apply to each later grant, without a change of a DAG.
 
-    :param name: the group, as requests name it.
-    :param leases: how many leases the group may hold at a time. It replaces the limits that requests give.
-    :param weight: how many of these a request counts for that does not give a weight itself.
+    :param name: the name of the group, as in ``lease_group``.
+    :param leases: how many leases the group may hold at a time. This replaces the requests' own limits.
+    :param weight: how many leases a request counts for if it sets no weight.
     :param comment: a text for people.
     """
 
@@ -62,8 +62,8 @@ class Group:
         check_weight(self.weight, f"the default of group {self.name!r}")
         if self.weight > self.leases:
             raise InvalidRequest(
-                f"the default weight {self.weight} of group {self.name!r} is above its {self.leases} leases, so no request would "
-                "ever be granted. Give more leases, or a smaller weight"
+                f"the default weight {self.weight} of group {self.name!r} is above its limit of {self.leases} leases, so no request "
+                "would ever be granted. Raise the limit, or lower the weight"
             )
         if (
             not isinstance(self.comment, str)
@@ -71,7 +71,7 @@ class Group:
             or len(self.comment) > MAX_COMMENT_LENGTH
         ):
             raise InvalidRequest(
-                f"the comment of group {self.name!r} must be one printable line of at most {MAX_COMMENT_LENGTH} characters"
+                f"the comment of group {self.name!r} is invalid. Give one line of at most {MAX_COMMENT_LENGTH} printable characters"
             )
 
     def __str__(self) -> str:
@@ -83,9 +83,9 @@ class Group:
 
 @dataclass(frozen=True)
 class Member:
-    """A request in a group.
+    """A request of a group.
 
-    :param weight: how many permits it has, or waits for.
+    :param weight: how many permits it has or waits for.
     """
 
     owner: str
@@ -99,9 +99,9 @@ class Member:
 class GroupUse:
     """A group at one moment.
 
-    :param stored: its settings in the lock store; None: there are none, and each request gives its own limit.
-    :param holding: the requests that have permits: leases, and invited requests.
-    :param waiting: the requests that wait for permits, in their order.
+    :param stored: its settings in the lock store; None: it has none, and each request has its own limit.
+    :param holding: the requests that have permits: leases and invited requests.
+    :param waiting: the requests that wait for permits, in queue order.
     """
 
     name: str
@@ -118,18 +118,19 @@ class GroupUse:
 def check_name(group: object) -> None:
     """Check the name of a group.
 
-    :raises InvalidRequest: it is no name.
+    :raises InvalidRequest: the name is invalid.
     """
     if not isinstance(group, str) or not group.strip() or not group.isprintable():
-        raise InvalidRequest(f"{group!r:.80} is not a group of leases. Name it in printable characters")
+        raise InvalidRequest(f"{group!r:.80} is not the name of a group of leases. Use printable characters")
     if len(group) > MAX_GROUP_LENGTH:
-        raise InvalidRequest(f"group {group[:40]!r}… is longer than {MAX_GROUP_LENGTH} characters")
+        raise InvalidRequest(f"group {group[:40]!r}… is longer than {MAX_GROUP_LENGTH} characters. Use a shorter name")
 
 
 def check_weight(weight: object, whose: str) -> None:
     """Check a weight.
 
-    :raises InvalidRequest: it is no weight.
+    :param whose: what the weight is for, for the error message.
+    :raises InvalidRequest: the weight is invalid.
     """
     _check_number(f"weight={weight!r}, {whose},", weight, MAX_WEIGHT)
 

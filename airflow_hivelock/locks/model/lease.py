@@ -1,4 +1,4 @@
-"""The request of an owner, and the lease that it is granted."""
+"""The request of an owner, and the lease that the store grants."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 MAX_OWNER_LENGTH = 2_000
 MAX_QUERY_LENGTH = 10_000
-"""A query is there for people to recognise; a longer one is cut."""
+"""The stored part of a query. People only need to recognise it."""
 
 MAX_WORK_LENGTH = 10_000
 MAX_LEASE_S = 366 * 86400
@@ -31,13 +31,13 @@ MAX_INVITATION_S = 3600.0
 
 @dataclass(frozen=True)
 class DeferredGrant:
-    """The deferred grant of a request: its task works under it, and so needs a worker slot as well as locks.
+    """The deferred grant of a request whose task works under the locks. The task needs a worker slot before its locks.
 
-    :param invitation_s: for a call of the trigger. At its turn the request takes no locks, and keeps its queue position
-        for so many seconds, by the store's clock, while Airflow finds a slot. 0: it goes away, and is a new arrival
-        when it comes back.
-    :param has_slot: the worker calls. The request takes its locks if no request blocks it. Otherwise it joins no queue,
-        and its trigger waits.
+    :param invitation_s: for a call of the trigger. At its turn, the request takes no locks. It keeps its queue position
+        for this time while Airflow starts the worker, in seconds by the store's clock. 0: it leaves the queue, and the
+        worker's request is a new arrival.
+    :param has_slot: for a call of the worker. The request takes its locks if it has no blocker. Otherwise it joins no
+        queue, and the trigger waits again.
     """
 
     invitation_s: float = 0.0
@@ -47,14 +47,14 @@ class DeferredGrant:
         given = self.invitation_s
         if isinstance(given, bool) or not isinstance(given, int | float) or not 0 <= given <= MAX_INVITATION_S:
             raise InvalidRequest(
-                f"invitation_s={given!r} is invalid. Give seconds, at most {MAX_INVITATION_S:,.0f}; 0 turns invitations off"
+                f"invitation_s={given!r} is invalid. Give seconds, at most {MAX_INVITATION_S:,.0f}. 0 turns invitations off"
             )
 
 
 def check_priority(priority: int, owner: str) -> None:
-    """Check a priority.
+    """Check the priority of a request.
 
-    :raises InvalidRequest: no request of *owner* can have it.
+    :raises InvalidRequest: the priority is invalid. The message names *owner*.
     """
     if isinstance(priority, bool) or not isinstance(priority, int) or abs(priority) > MAX_PRIORITY:
         raise InvalidRequest(
@@ -64,28 +64,24 @@ def check_priority(priority: int, owner: str) -> None:
 
 @dataclass(frozen=True)
 class LockRequest:
-    """Everything that one owner asks for at once: granted whole or not at all.
+    """All locks that one owner asks for at once. The store grants all of them, or none.
 
-    :param owner: the identity that asks. If an owner asks again for the same locks, it gets the same lease.
-    :param locks: one lock per object, parents included (see :func:`rules.request`). They are sorted by object.
-    :param lease_s: how long the lease is trusted without renewal, in seconds.
-    :param attempt: orders the tries of one owner; a later one takes over, an earlier one is Superseded.
-    :param wait: False: refuse the request if it would have to wait.
-    :param query: the SQL or job that the locks are for; Hive's ``SHOW LOCKS … EXTENDED`` shows it. Only its first
-        characters are kept.
-    :param named: the text that *locks* was planned from, if the plan depends on the day: a table has more partitions at
-        the second try than at the first. If it is given, an owner that asks with the same text asks for the same again,
-        whatever *locks* is. The locks of the first try stay.
-    :param whole: objects that are SHARED for their own sake although other locks are below them. *locks* alone does not
-        distinguish them from parents.
-    :param priority: the waiter with the larger priority goes first. But a request that has waited for the store's bound
-        is not overtaken any longer.
-    :param limit: how many leases its group may hold at a time; None: any number.
-    :param deferred: its grant is deferred, because its task works under it; None: it takes its locks as soon as it can.
-    :param asked: when the owner first asked for this, by the store's clock, if it has asked before. The store uses it
-        in listings and in the history. It gives no earlier position. None: the owner asks for the first time.
-    :param types: the lock types to take in Hive's transactional manager in place of the modes. Other stores ignore
-        them.
+    :param owner: the identity that asks. An owner that asks again for the same locks gets the same lease.
+    :param locks: one lock for each object, with the parents (see :func:`rules.request`). They are sorted by object.
+    :param lease_s: how long the lease lasts without renewal, in seconds.
+    :param attempt: the number of the owner's try. A later attempt takes over. An earlier one gets Superseded.
+    :param wait: False refuses the request if it would have to wait.
+    :param query: the SQL or the job that needs the locks. Hive's ``SHOW LOCKS … EXTENDED`` shows the first characters.
+    :param named: the text from which *locks* was planned. A later attempt with the same text continues the request,
+        even if the table has more partitions now and *locks* differs. The locks of the first attempt stay.
+    :param whole: parents in *locks* that the request also names itself.
+    :param priority: the waiter with the larger priority goes first. The store limits for how long a request can be
+        overtaken.
+    :param limit: the limit on the leases of its group; None: it is in no group.
+    :param deferred: its deferred grant; None: it takes its locks at its turn.
+    :param asked: when the owner first asked for these locks, by the store's clock, for listings and the history. It
+        gives no earlier queue position. None: the owner asks for the first time.
+    :param types: the lock types for Hive's transactional manager, instead of the modes. Other stores ignore them.
     """
 
     owner: str
@@ -104,14 +100,16 @@ class LockRequest:
 
     @property
     def has_slot(self) -> bool:
-        """Whether the worker calls. Then the request joins no queue."""
+        """Whether the task's worker asks. Then the request joins no queue."""
         return self.deferred is not None and self.deferred.has_slot
 
     def __post_init__(self) -> None:
         if not isinstance(self.owner, str) or not self.owner.strip() or not self.owner.isprintable():
             raise InvalidRequest(f"{self.owner!r} is not an owner. Give a name of printable characters")
         if len(self.owner) > MAX_OWNER_LENGTH:
-            raise InvalidRequest(f"owner {self.owner[:40]!r}… is longer than {MAX_OWNER_LENGTH:,} characters")
+            raise InvalidRequest(
+                f"owner {self.owner[:40]!r}… is longer than {MAX_OWNER_LENGTH:,} characters. Give a shorter name"
+            )
         if not self.locks:
             raise InvalidRequest(f"{self.owner} asks for no locks. Name at least one object in reads or writes")
         if not isinstance(self.lease_s, int | float) or not 1 <= self.lease_s <= MAX_LEASE_S:
@@ -122,22 +120,26 @@ class LockRequest:
             raise InvalidRequest(f"attempt={self.attempt!r} of {self.owner} is invalid. Attempts count 0, 1, 2, …")
         if self.attempt > validate.MOST_NUMBER:
             raise InvalidRequest(
-                f"{self.owner}: the attempt's number is too large, with {self.attempt.bit_length()} bits"
+                f"{self.owner}: the attempt has {self.attempt.bit_length()} bits, which is too large. Give at most 63 bits"
             )
         check_priority(self.priority, self.owner)
         if not isinstance(self.named, str) or "\0" in self.named:
-            raise InvalidRequest(f"{self.owner}: named={self.named!r:.80} must be a text that every store can keep")
+            raise InvalidRequest(
+                f"{self.owner}: named={self.named!r:.80} is invalid. Give a text without a NUL character"
+            )
         object.__setattr__(self, "query", _kept(self.query))
         object.__setattr__(self, "locks", in_order(self.locks))
 
 
 @dataclass(frozen=True)
 class Work:
-    """A job that runs under a lease, by the name that its starter gave it.
+    """Work that is recorded under a lease.
 
-    :param application: the starter's description of what runs: enough to find out whether it has ended.
-    :param token: its fencing token; a later start under the same name gets a larger one, and the guard refuses this
-        one.
+    :param name: the name that its starter gave it. One lease can have several works.
+    :param application: the starter's description of the running processes or jobs. Other processes use it to check
+        whether the work has ended.
+    :param token: its fencing token. A later start with the same name gets a larger token, and the guard then refuses
+        this one.
     """
 
     name: str
@@ -157,13 +159,13 @@ class Work:
 
 
 def put_work(works: Iterable[Work], name: str, application: str | None, token: int) -> tuple[Work, ...]:
-    """*works* with *application* under that name; None: without that name."""
+    """*works* with *application* under *name*. None removes the name."""
     others = tuple(work for work in works if work.name != name)
     return others if application is None else (*others, Work(name, application, token))
 
 
 def token_of(works: Iterable[Work], name: str, otherwise: int) -> int:
-    """The token of the work with that name, or *otherwise* if there is none."""
+    """The token of the work *name*, or *otherwise* if there is none."""
     return next((work.token for work in works if work.name == name), otherwise)
 
 
@@ -171,19 +173,19 @@ def token_of(works: Iterable[Work], name: str, otherwise: int) -> int:
 class Lease:
     """A granted request.
 
-    :param id: unique forever in its store.
+    :param id: no other lease in its store ever has this id.
     :param token: the fencing token of the last start of work, or else of the grant or take-over. It only grows. If two
         leases conflict, the later one has the larger token.
-    :param attempt: the attempt of the owner that last acquired it or took it over.
-    :param epoch: which process acts for the owner; a take-over raises it. Releases and renewals carry it, so that a
-        late call of an earlier attempt changes nothing.
+    :param attempt: the owner's attempt that acquired the lease or last took it over.
+    :param epoch: shows which process acts for the owner. Each take-over raises it. Renewals and releases contain it, so
+        a late call of an earlier attempt changes nothing.
     :param locks: the locks that it holds, sorted by object.
-    :param since: when it was granted, by the store's clock.
+    :param since: the time of the grant, by the store's clock.
     :param works: the recorded work under it.
-    :param expires: when it is no longer trusted unless renewed, by the store's clock, at the time of reading.
+    :param expires: the expiry time when the lease was read, by the store's clock.
     :param released: the locks that partial releases have ended.
     :param whole: as in :class:`LockRequest`.
-    :param stamp: of the version that passed it on; see :meth:`to_json`.
+    :param stamp: the format of the version that passed it on; see :meth:`to_json`.
     """
 
     id: str
@@ -204,16 +206,19 @@ class Lease:
         object.__setattr__(self, "locks", in_order(self.locks))
 
     def work(self, name: str) -> Work | None:
-        """The work with that name, or None."""
+        """The work *name*, or None."""
         return next((work for work in self.works if work.name == name), None)
 
     def unchanged(self, seen: Lease | None) -> bool:
-        """Whether it was not taken over, and no work began or ended under it, since it was *seen*; True if *seen* is
-        None."""
+        """Whether the lease is the same as in the snapshot *seen*: it was not taken over, and its work is the same.
+
+        True if *seen* is None.
+        """
         return seen is None or (self == seen and self.works == seen.works)
 
     def to_json(self) -> dict[str, Any]:
-        """Plain values, fit for XCom and trigger arguments: without secrets, and without work, because that changes."""
+        """The lease in plain values, for XComs and trigger arguments. It has no secrets. Its work is left out, because
+        that changes."""
         return {
             "id": self.id,
             "token": self.token,
@@ -230,8 +235,8 @@ class Lease:
     def from_json(cls, data: Any) -> Lease:
         """The inverse of :meth:`to_json`.
 
-        :raises InvalidRequest: when *data* is not what :meth:`to_json` gives.
-        :raises UpgradeNeeded: it is for readers of a later format.
+        :raises InvalidRequest: *data* is not a lease.
+        :raises UpgradeNeeded: *data* needs a reader of a later format.
         """
         try:
             data = dict(data)
@@ -264,7 +269,7 @@ _PASSED = ("id", "token", "attempt", "epoch", "owner", "locks", "lease_s", "sinc
 
 
 def _kept(query: str) -> str:
-    """Return the part of *query* that is stored, in characters that every store accepts."""
+    """Return the part of *query* that is stored, in characters that all stores accept."""
     if not isinstance(query, str):
         raise InvalidRequest(f"query={query!r:.80} must be a text")
     return query[:MAX_QUERY_LENGTH].encode("utf-8", "replace").decode().replace("\0", "")

@@ -1,4 +1,4 @@
-"""The values in listings: holders, waiters and their blockers, past leases, and force releases."""
+"""The values in listings: holders, waiters with their blockers, past leases, and audit entries."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Holder:
-    """One granted lock of this package or of Hive.
+    """One granted lock, of a lease or of Hive.
 
-    :param owner: the request's owner; for a lock of Hive, the query id.
+    :param owner: the owner of the lease; for a lock of Hive, the id of its query.
     :param lease_id: None for a lock of Hive.
-    :param explicit: made by LOCK TABLE or a lease, not by a query of Hive's; None if unknown.
-    :param query: what the lock is for, as SHOW LOCKS EXTENDED shows it.
-    :param details: the unchanged fields of its lock node in Hive's own format: query id, time, mode and query. None if
-        there is no node, or Hive could not read it.
-    :param hive_id: the id of a lock of Hive for :meth:`.LockManager.force_unlock`; ``""`` if that cannot free it.
-    :param heartbeat: when its client last renewed it, if the store keeps that.
+    :param explicit: a lease or LOCK TABLE took the lock. False: a query of Hive took it. None: unknown.
+    :param query: the SQL or the job that needs the lock, as SHOW LOCKS … EXTENDED shows it.
+    :param details: the fields of its lock node as Hive wrote them: query id, time, mode and query. None: there is no
+        node, or Hive could not read it.
+    :param hive_id: the id for :meth:`.LockManager.force_unlock`; ``""``: that call cannot free the lock.
+    :param heartbeat: when its client last renewed it, if the store keeps that time.
     """
 
     object: LockObject
@@ -50,12 +50,12 @@ class Holder:
 
 @dataclass(frozen=True)
 class Blocker:
-    """One blocker of a request, and the object on which it blocks.
+    """A blocker of a request, and the object on which it blocks.
 
-    :param waiting: True if it waits ahead in the queue.
-    :param until: it is invited until then, by the store's clock: it keeps its queue position while it gets a worker
-        slot.
-    :param group: it blocks by its permit and not by its lock: it holds one of this group, or waits ahead for one.
+    :param waiting: it waits ahead in the queue. Otherwise it holds the lock.
+    :param until: the end of its invitation, by the store's clock, if it is invited.
+    :param group: it blocks because of this group: it holds a permit, or waits ahead for one. ``""``: it blocks because
+        of a lock.
     """
 
     owner: str
@@ -73,25 +73,23 @@ class Blocker:
 
 
 class WaitsFor(enum.Enum):
-    """The three kinds of waiting."""
+    """What a waiter waits for: its locks, a permit of its group, or a worker slot."""
 
     LOCK = "lock"
     LEASE = "lease"
-    """One of the leases of its group; see :class:`~airflow_hivelock.locks.model.LeaseLimit`."""
+    """A permit of its group; see :class:`~airflow_hivelock.locks.model.LeaseLimit`."""
     SLOT = "slot"
-    """A deferred request could have its locks, and gets a worker slot first.
-
-    It is invited and keeps its queue position, or it is away and blocks no request.
-    """
+    """A worker slot. The deferred request has had its turn. It is invited and keeps its queue position, or it is
+    away."""
 
 
 @dataclass(frozen=True)
 class Waiter:
     """A request that waits.
 
-    :param position: 1 for the first among the requests that it conflicts with; 0 for one that is in no queue.
-    :param attempt: the owner's attempt, if the store remembers it.
-    :param until: it is invited until then, by the store's clock.
+    :param position: its place among the requests with which it conflicts; 1: the first; 0: it is in no queue.
+    :param attempt: the owner's attempt, if the store keeps it.
+    :param until: the end of its invitation, by the store's clock, if it is invited.
     """
 
     owner: str
@@ -107,9 +105,9 @@ class Waiter:
 
 @dataclass(frozen=True)
 class Tenure:
-    """One lease from its request to its end, as a timeline shows it. Times are by the store's clock.
+    """A lease in the history, with the times of its request, grant and end by the store's clock.
 
-    :param ended: None while it is held.
+    :param ended: None while the lease is held.
     """
 
     lease_id: str
@@ -122,10 +120,14 @@ class Tenure:
 
 @dataclass(frozen=True)
 class ForcedRelease:
-    """An entry of the audit trail: a force release, work declared over, or a request that was withdrawn or got another
-    priority. The reason distinguishes them.
+    """An entry of the audit trail. The reason shows what was done:
 
-    :param at: when, by the store's clock.
+    - a force release;
+    - work that a user declared as ended;
+    - a withdrawn request, or a change of its priority;
+    - a change of a group limit.
+
+    :param at: the time, by the store's clock.
     """
 
     lease_id: str

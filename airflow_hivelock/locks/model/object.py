@@ -1,12 +1,12 @@
 """Lock objects, lock modes, and the names of objects.
 
-Names are those of Airflow's NamedHivePartitionSensor: ``dw``, ``dw.flights``, ``dw.flights/dt=2013-01-01/hr=04`` or
-``spark_catalog.dw.flights``. A value may be an inclusive range of dates or whole numbers:
+Names have the form of Airflow's NamedHivePartitionSensor: ``dw``, ``dw.flights``, ``dw.flights/dt=2013-01-01/hr=04`` or
+``spark_catalog.dw.flights``. A value can be a range of dates or of whole numbers, with both ends:
 ``dw.flights/dt=2013-01-01..2013-01-31``.
 
-The partition part is in Hive's escaped form, as ``SHOW PARTITIONS`` prints it: ``%3A`` means ``:``. Except for ``/``
-and ``=``, a name may also contain the plain character; both spellings name the same object. A value in quotes is
-refused, because SQL quotes a value and a name does not. Write a quote that is part of the value as ``%27``.
+The partition is in Hive's escaped form, as ``SHOW PARTITIONS`` prints it: ``%3A`` means ``:``. A name can also contain
+the plain character, except ``/`` and ``=``. Both spellings name the same object. A value in quotes is refused, because
+only SQL quotes values. Write a quote that belongs to the value as ``%27``.
 """
 
 from __future__ import annotations
@@ -26,19 +26,19 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
 CATALOG = "spark_catalog"
-"""Spark's name for the catalog of Hive's tables when Spark has several catalogs."""
+"""Spark's name for the catalog with Hive's tables."""
 
 DEFAULT_PARTITION = "__HIVE_DEFAULT_PARTITION__"
 """Hive's name for a null or empty partition value."""
 
 MAX_OBJECTS = 10_000
-"""How many objects one name may expand to; above this, lock the table."""
+"""The most objects of one range. For more, a user locks the table."""
 
 MAX_LEVELS = 60
-"""How many levels a partition may have. Listings read the same depth."""
+"""The most levels of a partition. Listings read as many levels."""
 
 MAX_NAME_LENGTH = 10_000
-"""In characters. ZooKeeper and the caches of this module can bear names of this length."""
+"""In characters. ZooKeeper and the caches of this module can store names of this length."""
 
 # org.apache.hadoop.hive.common.FileUtils.charToEscape, Hive 2.3
 _ESCAPED = frozenset([*map(chr, range(1, 0x20)), *"\"#%'*/:=?\\\x7f{[]^"])
@@ -46,7 +46,7 @@ _IDENTIFIER = re.compile(r"[a-z0-9_]+", re.ASCII)
 _PERCENT = re.compile(r"%([0-9A-Fa-f]{2})")
 # ZooKeeper refuses these in any path (org.apache.zookeeper.common.PathUtils).
 _UNSTORABLE = re.compile("[\x00\x80-\x9f\ud800-\uf8ff\ufff0-\U0010ffff]")
-# ZooKeeperHiveLockManager takes any node with such a name for a lock; SHOW LOCKS then fails for all clients.
+# ZooKeeperHiveLockManager takes a node with such a name for a lock. SHOW LOCKS then fails for all clients.
 _LOOKS_LIKE_A_LOCK = re.compile(r"-(SHARED|EXCLUSIVE)-[0-9]+$")
 _PARTITION_ELSEWHERE = re.compile(
     r"(?P<database>\w+)[.@](?P<table>\w+)(?:[.@]|\s*partition\s*\(|\s+)(?P<levels>\w+\s*=.*)", re.IGNORECASE | re.DOTALL
@@ -57,8 +57,12 @@ _WHOLE_NUMBER = re.compile(r"[0-9]{1,18}", re.ASCII)
 
 @lru_cache(maxsize=4_096)
 def identifier(text: str, what: str, name: str) -> str:
-    """Return a database or table name in lower case; refuse one with characters other than Hive's letters, digits and
-    ``_``."""
+    """Return *text*, the name of a database or a table, in lower case.
+
+    :param what: ``database`` or ``table``, for the error message.
+    :param name: the whole name of the object, for the error message.
+    :raises InvalidRequest: the name contains characters other than Hive's letters, digits and ``_``.
+    """
     lowered = text.lower()
     if not _IDENTIFIER.fullmatch(lowered):
         raise InvalidRequest(
@@ -69,7 +73,7 @@ def identifier(text: str, what: str, name: str) -> str:
 
 @lru_cache(maxsize=65_536)
 def escape(text: str) -> str:
-    """Hive's ``FileUtils.escapePathName``; an empty value becomes :data:`DEFAULT_PARTITION`."""
+    """Hive's ``FileUtils.escapePathName``. An empty value becomes :data:`DEFAULT_PARTITION`."""
     if not text:
         return DEFAULT_PARTITION
     return "".join(f"%{ord(char):02X}" if char in _ESCAPED else char for char in text)
@@ -81,14 +85,14 @@ def unescape(text: str) -> str:
 
 
 def unescape_level(level: str) -> tuple[str, str]:
-    """Column and value of one level of a partition's name, ``column=value``, as Hive writes it."""
+    """The column and the value of *level*, a part ``column=value`` of a partition's name in Hive's form."""
     column, _, value = level.partition("=")
     return unescape(column).lower(), "" if value == DEFAULT_PARTITION else unescape(value)
 
 
 @lru_cache(maxsize=65_536)
 def partition_level(column: str, value: str, name: str) -> tuple[str, str]:
-    """Check one level of a partition and return Hive's form: the column in lower case, ``""`` for a null value."""
+    """Check one level of a partition. Return the column in lower case, and the value; ``""`` is NULL."""
     level = f"{escape(column.lower())}={escape(value)}"
     if not column or column != column.strip():
         raise InvalidRequest(f"{name!r}: {column!r} is not a column. Write a partition level as in 'dt=2013-01-01'")
@@ -103,9 +107,11 @@ def partition_level(column: str, value: str, name: str) -> tuple[str, str]:
 
 
 def split(name: str) -> tuple[str, str | None, list[list[tuple[str, str]]]]:
-    """Split *name* into the database, the table (or None) and, for each partition level, the values of its range.
+    """Split *name* into the database, the table or None, and the values of each partition level.
 
-    :raises InvalidRequest: naming the part that is wrong.
+    A level has one value, or all values of its range. Each value has its column.
+
+    :raises InvalidRequest: the name is malformed. The message has the wrong part.
     """
     if not isinstance(name, str) or not name or name != name.strip(" \t\r\n"):
         raise InvalidRequest(
@@ -113,23 +119,23 @@ def split(name: str) -> tuple[str, str | None, list[list[tuple[str, str]]]]:
         )
     if len(name) > MAX_NAME_LENGTH:
         raise InvalidRequest(
-            f"{name[:40]!r}… is longer than {MAX_NAME_LENGTH:,} characters, too long for the name of a lock object"
+            f"{name[:40]!r}… is longer than {MAX_NAME_LENGTH:,} characters, which is too long for the name of a lock object"
         )
     head, *levels = name.split("/")
     if len(levels) > MAX_LEVELS:
         raise InvalidRequest(
-            f"{name[:80]!r}…: the partition has {len(levels)} levels, but at most {MAX_LEVELS} can be locked"
+            f"{name[:80]!r}…: the partition has {len(levels)} levels, but at most {MAX_LEVELS} can be locked. Lock an upper level"
         )
     if "=" in head:
         raise InvalidRequest(
-            f"{name!r} has a partition where the table belongs. Write it after '/', as in {_with_partition(name)!r}"
+            f"{name!r} has a partition where the table belongs. Write the partition after '/', as in {_with_partition(name)!r}"
         )
-    if head.count(".") == 2:  # Spark and Trino put the catalog first.
+    if head.count(".") == 2:  # in Spark and Trino, the catalog comes first
         catalog, _, head = head.partition(".")
         if catalog.lower() != CATALOG:
             raise InvalidRequest(
-                f"{name!r} is in the catalog {catalog!r}, which Hive does not know, so Hive's locks do not protect it. If the "
-                f"catalog uses Hive's own metastore, name Hive's table {head!r}"
+                f"{name!r} is in the catalog {catalog!r}. Hive does not know that catalog, so its locks do not protect the table. If "
+                f"the catalog uses Hive's own metastore, name Hive's table {head!r}"
             )
     database, dot, table = head.partition(".")
     database = identifier(database, "database", name)
@@ -139,18 +145,18 @@ def split(name: str) -> tuple[str, str | None, list[list[tuple[str, str]]]]:
         return database, None, []
     table = identifier(table, "table", name)
     if len(levels) == 1 and not levels[0]:
-        raise InvalidRequest(f"{name!r} ends in '/': name a partition, or leave the '/' out to lock the table")
+        raise InvalidRequest(f"{name!r} ends in '/'. Name a partition, or remove the '/' to lock the table")
     spec = [list(_values(level, name)) for level in levels]
     columns = [values[0][0] for values in spec]
     if len(set(columns)) != len(columns):
-        raise InvalidRequest(f"{name!r} names a partition column twice")
+        raise InvalidRequest(f"{name!r} names a partition column twice. Name each column once")
     return database, table, spec
 
 
 def _with_partition(name: str) -> str:
-    """*name* in the probable correct form.
+    """The probable correct form of *name*.
 
-    It knows ``dw.a.dt=1``, ``dw@a@dt=1`` as SHOW LOCKS prints, and ``dw.a PARTITION (dt='1')`` of SQL.
+    This knows ``dw.a.dt=1``, ``dw@a@dt=1`` from SHOW LOCKS, and ``dw.a PARTITION (dt='1')`` from SQL.
     """
     found = _PARTITION_ELSEWHERE.fullmatch(name)
     if found is None:
@@ -164,9 +170,9 @@ def _with_partition(name: str) -> str:
 def expand(
     spec: list[list[tuple[str, str]]], name: str, limit: int = MAX_OBJECTS
 ) -> Iterator[tuple[tuple[str, str], ...]]:
-    """Every partition within the ranges that :func:`split` returned, in order.
+    """The partitions in the ranges that :func:`split` returned, in order.
 
-    :raises RequestTooLarge: above *limit* partitions.
+    :raises RequestTooLarge: there are more than *limit* partitions.
     """
     count = 1
     for level in spec:
@@ -208,7 +214,7 @@ def _range(first: str, last: str, name: str) -> Iterator[str]:
     try:
         start, end = date.fromisoformat(first), date.fromisoformat(last)
         if (start.isoformat(), end.isoformat()) != (first, last):
-            raise ValueError("dates in another form than the partitions' own")
+            raise ValueError("the dates are not in the form of partitions")
     except ValueError as error:
         raise InvalidRequest(
             f"{name!r}: {first!r}..{last!r} is not a range. Both ends must be dates, as in "
@@ -222,7 +228,7 @@ def _range(first: str, last: str, name: str) -> Iterator[str]:
 
 def _bounded(count: int, first: str, last: str, name: str) -> None:
     if count < 1:
-        raise InvalidRequest(f"{name!r}: the range {first!r}..{last!r} ends before it begins")
+        raise InvalidRequest(f"{name!r}: the range {first!r}..{last!r} ends before it begins. Swap its ends")
     if count > MAX_OBJECTS:
         raise RequestTooLarge(
             f"{name!r} ranges over {count:,} values, but at most {MAX_OBJECTS:,} can be locked one by one. Lock the table instead"
@@ -230,16 +236,16 @@ def _bounded(count: int, first: str, last: str, name: str) -> None:
 
 
 class LockMode(enum.Enum):
-    """Hive's two lock modes, by the names that SHOW LOCKS prints."""
+    """Hive's two lock modes. SHOW LOCKS prints these names."""
 
     SHARED = "SHARED"
     EXCLUSIVE = "EXCLUSIVE"
 
 
 class LockType(enum.IntEnum):
-    """The lock types of Hive's transactional manager, from the weakest to the strongest, by their names in SHOW LOCKS.
+    """The lock types of Hive's transactional manager, from weak to strong. SHOW LOCKS prints these names.
 
-    Other managers know only the two modes; see :func:`.rules.types_conflict`.
+    Other lock managers of Hive only have the two modes. See :func:`.rules.types_conflict`.
     """
 
     SHARED_READ = 1
@@ -250,7 +256,7 @@ class LockType(enum.IntEnum):
 
 @dataclass(frozen=True, order=True)
 class LockObject:
-    """A database, a table, or a partition (or a prefix of one), in canonical form.
+    """A database, a table, a partition, or a prefix of a partition's levels. Equal objects have equal values.
 
     :param partition: pairs of column and unescaped value, outermost level first.
     """
@@ -272,14 +278,14 @@ class LockObject:
             raise InvalidRequest(f"{shown!r}: a partition needs its table")
         if len(self.partition) > MAX_LEVELS:
             raise InvalidRequest(
-                f"{shown}: the partition has {len(self.partition)} levels, but at most {MAX_LEVELS} can be locked"
+                f"{shown}: the partition has {len(self.partition)} levels, but at most {MAX_LEVELS} can be locked. Lock an upper level"
             )
         levels = tuple(partition_level(column, value, shown) for column, value in self.partition)
         object.__setattr__(self, "partition", levels)
         longest = 3 * sum(map(len, itertools.chain((shown,), *levels))) + len(DEFAULT_PARTITION) * len(levels)
         if longest > MAX_NAME_LENGTH and len(self._name) > MAX_NAME_LENGTH:
             raise InvalidRequest(
-                f"{self._name[:40]!r}… is longer than {MAX_NAME_LENGTH:,} characters as Hive escapes it, too long "
+                f"{self._name[:40]!r}… is longer than {MAX_NAME_LENGTH:,} characters with Hive's escapes, which is too long "
                 "for the name of a lock object"
             )
 
@@ -291,12 +297,12 @@ class LockObject:
         return hash((self.database, self.table, self.partition))
 
     def __reduce__(self) -> tuple[type[LockObject], tuple[Any, ...]]:
-        # A hash of a text differs between processes, so the cached hash must not be pickled.
+        # The hash of a text is different in each process, so the cached hash must not be pickled.
         return LockObject, (self.database, self.table, self.partition)
 
     @classmethod
     def parse(cls, name: str) -> LockObject:
-        """The one object with this *name*, in the syntax of this module.
+        """Return the object with this *name*.
 
         :raises InvalidRequest: the name is malformed, or it is a range.
         """
@@ -307,18 +313,18 @@ class LockObject:
 
     @classmethod
     def parse_all(cls, name: str) -> list[LockObject]:
-        """Every object with this *name*, in order. The name may contain ranges."""
+        """Return all objects of this *name*, in order. The name can contain ranges."""
         return list(_parsed(name) if isinstance(name, str) and ".." not in name else _parse_all(name))
 
     @cached_property
     def path(self) -> tuple[str, ...]:
-        """The components of its znode below Hive's namespace, outermost first, escaped like Hive's."""
+        """The names of its nodes below Hive's namespace in ZooKeeper, outermost first, with Hive's escapes."""
         levels = (f"{escape(column)}={escape(value)}" for column, value in self.partition)
         return (self.database, self.table, *levels) if self.table else (self.database,)
 
     @cached_property
     def parent(self) -> LockObject | None:
-        """The object one level above: the upper partition level, the table or the database. None for a database."""
+        """The object one level above: a partition level, the table or the database. None for a database."""
         if self.partition:
             return _upper(self.database, self.table, self.partition[:-1])
         return _upper(self.database) if self.table else None
@@ -339,7 +345,7 @@ class LockObject:
     @cached_property
     def _name(self) -> str:
         head = f"{self.database}.{self.table}" if self.table else self.database
-        # Hive does not escape these. In a name, '..' makes a range and a final space is a typing error.
+        # Hive does not escape '..' and spaces. In a name, '..' would be a range, and a final space a typing error.
         name = "/".join((head, *self.path[2:])).replace("..", "%2E%2E")
         return f"{name[:-1]}%20" if name.endswith(" ") else name
 
@@ -350,15 +356,15 @@ def _parse_all(name: str) -> tuple[LockObject, ...]:
 
 
 _parsed = lru_cache(maxsize=16_384)(_parse_all)
-"""The objects of a name without a range, cached: requests, records and tickets repeat the same names."""
+"""The objects of a name without a range. They are cached, because requests, records and tickets repeat names."""
 
 _upper = lru_cache(maxsize=4_096)(LockObject)
-"""Parents, cached: many objects share one, so each is checked once and its path is made once."""
+"""Parents. They are cached, because many objects share one: its name is checked once, and its path is built once."""
 
 
 @dataclass(frozen=True)
 class Lock:
-    """A mode on an object."""
+    """A lock: a mode on an object."""
 
     object: LockObject
     mode: LockMode
@@ -368,12 +374,13 @@ class Lock:
 
 
 def locks_to_json(locks: Iterable[Lock]) -> dict[str, str]:
-    """A map of object names to ``"S"`` or ``"X"``: the compact form in records and XComs."""
+    """The locks in the compact form of records and XComs: object names with ``"S"`` or ``"X"``."""
     return {str(lock.object): "X" if lock.mode is LockMode.EXCLUSIVE else "S" for lock in locks}
 
 
 def locks_from_json(data: dict[str, str]) -> tuple[Lock, ...]:
-    """The inverse of :func:`locks_to_json`, sorted by object: PostgreSQL's jsonb and MySQL's JSON reorder the keys."""
+    """The inverse of :func:`locks_to_json`. It sorts by object, because PostgreSQL and MySQL reorder the keys of
+    JSON."""
     modes = {"S": LockMode.SHARED, "X": LockMode.EXCLUSIVE}
     return in_order(Lock(LockObject.parse(name), modes[mode]) for name, mode in data.items())
 
