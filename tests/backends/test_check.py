@@ -93,7 +93,7 @@ def test_the_namespace_in_which_hive_locks_passes_also_when_hive_is_idle(
     code, lines, _ = checked(capsys, "--url", url)
     assert (code, lines) == (
         0,
-        ["ok: Hive locks below /hive_locks, as this lock store does. It has 2 locks there now"],
+        ["ok: Hive locks below /hive_locks, as this lock store does. Hive has 2 locks there now"],
     )
     hive.unlock()
     code, (line,), _ = checked(capsys, "--url", url)

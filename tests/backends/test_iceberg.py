@@ -117,11 +117,11 @@ def test_the_metastore_tells_which_tables_are_changed_by_commits(catalog: Metast
     [
         ([], ["dw.ice"], "metastore", "dw.ice is an Iceberg table. Each commit locks it"),
         ([], ["spark_catalog.dw.ice"], "metastore", "dw.ice is an Iceberg table. Each commit locks it"),
-        (["dw.ice"], [], "metastore", "WARNING dw.ice is an Iceberg table: commits to it wait until"),
+        (["dw.ice"], [], "metastore", "WARNING dw.ice is an Iceberg table. Commits to it wait while"),
         ([], ["dw.hudi"], "metastore", "WARNING dw.hudi is a Hudi table"),
         (["dw.delta", "dw.plain"], ["dw.sure"], "metastore", ""),
         (["dw.hudi"], ["dw.ice"], "zookeeper", ""),
-        ([], ["lake.dw.ice"], "zookeeper", "in the catalog 'lake', which Hive does not know"),
+        ([], ["lake.dw.ice"], "zookeeper", "in the catalog 'lake'. Hive does not know that catalog"),
     ],
 )
 def test_a_task_is_told_before_it_has_its_locks(

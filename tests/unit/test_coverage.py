@@ -49,7 +49,7 @@ USED = NamespaceUse("/hive_used", hives=2, objects=True)
 @pytest.mark.parametrize(
     ("namespaces", "kind", "said"),
     [
-        ([replace(OWN, hives=3, objects=True)], "ok", "It has 3 locks there now"),
+        ([replace(OWN, hives=3, objects=True)], "ok", "Hive has 3 locks there now"),
         ([replace(OWN, made_here=True)], "error", "Hive has never locked below /hive_own in this ZooKeeper"),
         (
             [replace(OWN, made_here=True, objects=True)],

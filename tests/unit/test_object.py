@@ -208,7 +208,7 @@ def test_a_newline_in_a_value_is_stored_escaped() -> None:
 def test_what_is_too_long_only_once_it_is_escaped_is_refused() -> None:
     """Its name could be stored, and not be read again."""
     assert len(str(LockObject.parse("dw.t/dt=" + ":" * 3_300))) > 9_900
-    with pytest.raises(InvalidRequest, match="longer than 10,000 characters as Hive escapes it"):
+    with pytest.raises(InvalidRequest, match="longer than 10,000 characters with Hive's escapes"):
         LockObject.parse("dw.t/dt=" + ":" * 3_400)
 
 

@@ -178,7 +178,7 @@ def test_variables_of_the_file_are_replaced() -> None:
         ("${env:ZK}", r"hive.zookeeper.quorum in hive-site.xml:1 contains '\$\{env:ZK\}'"),
         ("${env.ZK:-zk1}", "only Hive's own process knows"),
         ("${user.name}", "only Hive's own process knows"),
-        ("${hive.zookeeper.quorum}", "its variables never end"),
+        ("${hive.zookeeper.quorum}", "its variables contain each other without end"),
         ("z" * 20_000, "too long"),
     ],
 )
@@ -202,7 +202,7 @@ def test_what_only_hives_process_knows_is_refused_by_the_propertys_name(value: s
         (b'<!DOCTYPE c SYSTEM "file:///etc/passwd"><configuration/>', "it has a document type"),
         (
             b'<configuration xmlns:xi="http://www.w3.org/2001/XInclude">\n<xi:include href="file:///etc/passwd"/></configuration>',
-            "^hive-site.xml:2: it includes 'file:///etc/passwd', which is not read",
+            "^hive-site.xml:2: it includes 'file:///etc/passwd', which hivelock does not read",
         ),
         (b"<configuration>" + b" " * MOST_BYTES + b"</configuration>", "4,000,000 bytes"),
     ],

@@ -193,7 +193,7 @@ def test_what_is_declared_counts_whatever_the_metastore_says() -> None:
     ("kind", "value", "said"),
     [
         ("date", "2024-02-30", "dw.t/c=2024-02-30: c is of type date, and '2024-02-30' is not a valid date"),
-        ("timestamp", "2024-02-09", "Hive keeps it as '2024-02-09 00:00:00.0', Spark as '2024-02-09 00:00:00'"),
+        ("timestamp", "2024-02-09", "Hive stores it as '2024-02-09 00:00:00.0', Spark as '2024-02-09 00:00:00'"),
         ("", "2024-2-9", "dw.t/c=2024-2-9: '2024-2-9' looks like another spelling of '2024-02-09'"),
     ],
 )

@@ -1,1 +1,1 @@
-"""Calls to Hive's servers, the metastore and HiveServer2, and Hive's own settings."""
+"""Calls to Hive's metastore and to HiveServer2, and Hive's own settings."""

@@ -1,4 +1,4 @@
-"""The properties of tables that the planner needs, from a Hive metastore."""
+"""Looks up tables in a Hive metastore, for the planner."""
 
 from __future__ import annotations
 
@@ -19,23 +19,23 @@ if TYPE_CHECKING:
 
 ICEBERG, HUDI, DELTA = "iceberg", "hudi", "delta"
 LOCK_ENABLED = "engine.hive.lock-enabled"
-"""The property of an Iceberg table. If it is false, its commits take no lock in the metastore."""
+"""A property of Iceberg tables. If it is false, commits to the table take no lock in the metastore."""
 
 
 @dataclass(frozen=True)
 class Table:
     """The known properties of a table.
 
-    :param partition_columns: names in lower case, outermost first; empty for an unpartitioned table.
+    :param partition_columns: the names of the partition columns in lower case, outermost first.
     :param provider: Spark's ``spark.sql.sources.provider`` in lower case, as in ``USING parquet``; None for a table in
         Hive's own format.
     :param table_type: the metastore's type: ``MANAGED_TABLE``, ``EXTERNAL_TABLE``, ``VIRTUAL_VIEW``, …
     :param partition_types: Hive's types of the partition columns; empty if they are unknown.
     :param view_text: the query of a view or a materialized view; empty if it is unknown.
-    :param view_database: the database of names without one in that query; empty for the view's database.
-    :param transactional: whether it is an ACID table of Hive.
-    :param format: ``iceberg``, ``hudi`` or ``delta``, formats with their own commits; empty for other tables.
-    :param commits_lock: whether those commits can lock the table in the metastore.
+    :param view_database: the database of table names without one in that query; empty: the view's own database.
+    :param transactional: the table is an ACID table of Hive.
+    :param format: ``iceberg``, ``hudi`` or ``delta``: a format with its own commits. Empty for other tables.
+    :param commits_lock: commits to the table can lock it in the metastore.
     """
 
     partition_columns: tuple[str, ...] = ()
@@ -50,7 +50,7 @@ class Table:
 
 
 class Catalog(Protocol):
-    """Finds tables. All calls are safe from several threads."""
+    """Finds tables. Several threads may call it at once."""
 
     def table(self, table: LockObject) -> Table | None:
         """Return the known properties of *table*; None if it does not exist.
@@ -60,15 +60,16 @@ class Catalog(Protocol):
         ...
 
     def partitions(self, below: LockObject) -> Iterator[LockObject]:
-        """Return the existing full partitions of a table, or of a prefix.
+        """Return the existing full partitions below a table, or below a prefix of a partition's levels.
 
-        :raises InvalidRequest: the name of an existing partition is invalid here. The message contains it.
+        :raises InvalidRequest: an existing partition has a name that cannot be locked. The message contains it.
         :raises StoreUnavailable: the catalog did not answer.
         """
         ...
 
     def names(self, database: str = "") -> list[str]:
-        """Return the tables and views of *database*; empty if it does not exist. By default, return the databases.
+        """Return the tables and views of *database*; empty if it does not exist. Without a database, return all
+        databases.
 
         :raises StoreUnavailable: the catalog did not answer.
         """
@@ -79,10 +80,9 @@ _OPTIONS = {"auth", "kerberos_service_name", "ssl", "ca"}
 
 
 def connect_catalog(uri: str, timeout_s: float = 10.0) -> MetastoreCatalog:
-    """Return the Hive metastore at ``thrift://host[:port][?auth=KERBEROS&kerberos_service_name=hive&ssl=true&ca=…]``.
+    """Return the catalog of the Hive metastore at *uri*. The first question opens the connection.
 
-    The first question opens the connection.
-
+    :param uri: ``thrift://host[:port][?auth=KERBEROS&kerberos_service_name=hive&ssl=true&ca=…]``.
     :param timeout_s: the longest wait for a connection, and then for each part of an answer, in seconds.
     :raises InvalidRequest: the URI is invalid.
     :raises HiveLockError: the client library is not installed.
@@ -90,7 +90,7 @@ def connect_catalog(uri: str, timeout_s: float = 10.0) -> MetastoreCatalog:
     check(uri, f"the metastore, as in thrift://host:{PORT},")
     parts = urlsplit(uri)
     if parts.scheme != "thrift" or not parts.netloc or "," in parts.netloc:
-        raise InvalidRequest(f"{shown(uri)!r} is not a metastore. Give its address, as in thrift://host:{PORT}")
+        raise InvalidRequest(f"{shown(uri)!r} is not the address of a metastore. Write one as in thrift://host:{PORT}")
     options = dict(parse_qsl(parts.query, keep_blank_values=True))
     if unknown := options.keys() - _OPTIONS:
         raise InvalidRequest(f"{shown(uri)!r}: unknown option {min(unknown)}. Use one of {', '.join(sorted(_OPTIONS))}")
@@ -100,7 +100,7 @@ def connect_catalog(uri: str, timeout_s: float = 10.0) -> MetastoreCatalog:
 
 @dataclass(frozen=True)
 class MetastoreCatalog:
-    """A :class:`Catalog` over a metastore. Each question opens its own connection, so no connection is shared."""
+    """A :class:`Catalog` over a metastore. Each question opens its own connection, so threads share none."""
 
     metastore: Metastore
     settings_of: ClassVar[str] = "the metastore's configuration"
@@ -136,16 +136,17 @@ class MetastoreCatalog:
         return self.metastore.version()
 
     def partitions(self, below: LockObject) -> Iterator[LockObject]:
-        # get_partition_names_ps matches values as regular expressions, so it does not find 'a+b'.
+        # get_partition_names_ps takes values as regular expressions, so it would not find 'a+b'.
         with self.metastore.client() as client:
             found: list[str] = client.get_partition_names(below.database, below.table, -1)
         yield from named_partitions(below, found)
 
 
 def named_partitions(below: LockObject, names: Iterable[str]) -> Iterator[LockObject]:
-    """The partitions with these *names* that are *below* a table or a prefix. Names are in the metastore's form.
+    """The partitions below a table, or below a prefix of a partition's levels.
 
-    :raises InvalidRequest: a name is invalid here. The message contains it.
+    :param names: the names of all partitions of the table, in the metastore's form.
+    :raises InvalidRequest: a partition has a name that cannot be locked. The message contains it.
     """
     for name in names:
         levels = tuple(unescape_level(level) for level in name.split("/"))
@@ -160,7 +161,10 @@ def named_partitions(below: LockObject, names: Iterable[str]) -> Iterator[LockOb
 
 
 def format_of(parameters: Mapping[str, str], input_format: str | None) -> str:
-    """Return the format of a table with its own commits; empty for others. Values in *parameters* are in lower case."""
+    """Return the format of a table with its own commits; empty for other tables.
+
+    :param parameters: the table's properties in the metastore, with values in lower case.
+    """
     if parameters.get("table_type") == ICEBERG:
         return ICEBERG
     if (input_format or "").startswith("org.apache.hudi."):
@@ -170,10 +174,10 @@ def format_of(parameters: Mapping[str, str], input_format: str | None) -> str:
 
 
 def _view(found: Any) -> tuple[str, str]:
-    """Return the query of a view, and the database of names in it, from the metastore's table *found*.
+    """Return the query of the view *found*, and the database of table names without one in that query.
 
-    Hive stores a query with full names. Spark stores the original text, and the rest in properties
-    (``org.apache.spark.sql.catalyst.catalog.CatalogTable``).
+    Hive stores the query with full names. Spark stores the original text. It stores the columns and the database in
+    properties of the view (``org.apache.spark.sql.catalyst.catalog.CatalogTable``).
     """
     parameters: dict[str, str] = found.parameters or {}
     text: str = found.viewExpandedText or found.viewOriginalText or ""

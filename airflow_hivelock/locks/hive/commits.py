@@ -1,16 +1,16 @@
 """Tables of Iceberg, Hudi and Delta, and the locks that their commits take in Hive's metastore.
 
 ========  ==================================================  ===================================================
-format    is identified by                                    a commit takes, in the metastore
+format    recognised by                                       lock of a commit in the metastore
 ========  ==================================================  ===================================================
-Iceberg   ``table_type=ICEBERG``                              the table, EXCLUSIVE, unless its property
+Iceberg   ``table_type=ICEBERG``                              the table EXCLUSIVE, unless its property
                                                               ``engine.hive.lock-enabled`` is false
 Hudi      ``spark.sql.sources.provider=hudi``, or its input   the same, if its writer has
           format                                              ``HiveMetastoreBasedLockProvider``
-Delta     ``spark.sql.sources.provider=delta``                nothing
+Delta     ``spark.sql.sources.provider=delta``                none
 ========  ==================================================  ===================================================
 
-Such a lock waits for every lease on the table in the same metastore, even for the lease of the job's own task. See
+The commit waits for each lease on the table in the same metastore, even for the lease of its own task. See
 ``org.apache.iceberg.hive.HiveTableOperations`` of Iceberg 1.x.
 """
 
@@ -37,9 +37,9 @@ WHAT_TO_SET = (
 
 
 def check_commits(reads: Iterable[LockObject], writes: Iterable[LockObject], catalog: Catalog) -> None:
-    """Check that commits to these tables do not wait for a lease on these objects. Log a warning if they can.
+    """Check that no commit to these tables would wait for a lease on these objects. Log a warning if it could.
 
-    :raises InvalidRequest: a job's commits would wait for the job's own lease.
+    :raises InvalidRequest: the commits of a job would wait for the lease of the job's own task.
     """
     written = _tables(writes)
     for table in {**written, **_tables(reads)}:
@@ -48,7 +48,7 @@ def check_commits(reads: Iterable[LockObject], writes: Iterable[LockObject], cat
             continue
         if known.format == HUDI:
             log.warning(
-                "%s is a Hudi table: with HiveMetastoreBasedLockProvider its commits would wait for this lease. Use another "
+                "%s is a Hudi table. With HiveMetastoreBasedLockProvider, its commits would wait for this lease. Use another "
                 "lock provider, or keep the locks of its tasks in another lock store",
                 table,
             )
@@ -59,7 +59,7 @@ def check_commits(reads: Iterable[LockObject], writes: Iterable[LockObject], cat
             )
         else:
             log.warning(
-                "%s is an Iceberg table: commits to it wait until this task has read it. Its readers need no lock. Remove it "
+                "%s is an Iceberg table. Commits to it wait while this task reads it, although readers need no lock. Remove it "
                 "from reads, or %s",
                 table,
                 WHAT_TO_SET,

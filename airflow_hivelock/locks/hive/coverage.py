@@ -1,8 +1,12 @@
 """Checks whether Hive sees this package's locks, and which tables Hive does not lock.
 
-A lock only stops clients that look for it. Hive looks in ZooKeeper (``DummyTxnManager`` with its ``hive.lock.manager``,
-the default of Apache's own configuration), in its metastore (``DbTxnManager``: HDP 3, CDP, Dataproc), or nowhere
-(``hive.support.concurrency=false``, the default of the code). Locks elsewhere only separate Airflow's tasks.
+A lock only stops clients that look for it. Hive looks in one of these places:
+
+- in ZooKeeper, with ``DummyTxnManager`` and its ``hive.lock.manager``, the default of Apache's own configuration;
+- in its metastore, with ``DbTxnManager``, as HDP 3, CDP and Dataproc do;
+- nowhere, with ``hive.support.concurrency=false``, the default in the code.
+
+Locks in any other place only keep Airflow's tasks apart.
 """
 
 from __future__ import annotations
@@ -38,43 +42,44 @@ if TYPE_CHECKING:
     from airflow_hivelock.locks.model import LockObject
 
 TRUTHS = (CONCURRENCY, JOBS_ONLY, EXTERNAL, READS, PLAIN_READS, LOCKLESS, STRICT, *REAPERS)
-"""Settings that Hive reads as true or false, in upper or lower case."""
+"""Settings with the value true or false. Hive reads both in upper or lower case."""
 
 SETTINGS = (TXN_MANAGER, LOCK_MANAGER, NAMESPACE, *TRUTHS)
 
 
 class Hive(Protocol):
-    """A source of Hive's settings: the metastore's or HiveServer2's backend, a metastore's catalog, or a hive-site.xml.
+    """A source of Hive's settings: a backend of the metastore or HiveServer2, a metastore's catalog, or a
+    hive-site.xml.
 
-    The settings of HiveServer2 decide where its queries lock. Those of a metastore may differ.
+    The settings of HiveServer2 decide where Hive's queries lock. The metastore's settings may differ.
     """
 
     @property
     def settings_of(self) -> str:
-        """The name of the source."""
+        """The name of the source, for a finding."""
         ...
 
     def settings(self, wanted: Iterable[str]) -> dict[str, str | None]:
-        """Return the values by name. None if a setting is not set, or if the source does not report it."""
+        """Return the value of each setting. None: it is not set, or the source does not report it."""
         ...
 
 
 @runtime_checkable
 class ReportsVersion(Protocol):
-    """A metastore that is the lock store or the catalog."""
+    """A metastore, as the lock store or as the catalog."""
 
     def version(self) -> str:
-        """Return the version of its Hive, as :meth:`.thrift.Metastore.version` does."""
+        """Return the version of Hive; see :meth:`.thrift.Metastore.version`."""
         ...
 
 
 @dataclass(frozen=True)
 class Finding:
-    """One fact about the protection of data.
+    """A fact about the protection of data.
 
-    :param warning: the fact is a limit.
-    :param error: data is unprotected, or its protection cannot be checked. The text has the setting to change, and
-        ``hivelock check`` fails.
+    :param text: an error also names the setting to change.
+    :param warning: the fact limits the protection.
+    :param error: data is unprotected, or its protection cannot be checked. Then ``hivelock check`` fails.
     """
 
     text: str
@@ -91,7 +96,7 @@ class Finding:
 
 
 def unprotected(text: str) -> Finding:
-    """Return a finding that data is unprotected."""
+    """Return an error: data is unprotected."""
     return Finding(text, warning=True, error=True)
 
 
@@ -103,11 +108,11 @@ def check(
     *,
     namespaces: bool = True,
 ) -> list[Finding]:
-    """Return findings about the protection by *manager*'s locks, and about the parts that could not be checked.
+    """Check how far the locks of *manager* protect data from Hive. Findings also report what could not be checked.
 
     :param hive: the source of Hive's settings. The default is the lock store, if it is part of Hive.
-    :param tables: tables to check, because Hive locks some tables in another way. This needs a *catalog*.
-    :param namespaces: whether to look for namespaces in ZooKeeper that a Hive uses. A metastore's settings do not show
+    :param tables: further tables to check, because Hive does not lock all tables. This needs a *catalog*.
+    :param namespaces: whether to look in ZooKeeper for namespaces that a Hive uses. A metastore's settings do not show
         them, because HiveServer2 can have other settings.
     :raises StoreUnavailable: a source did not answer.
     """
@@ -139,9 +144,9 @@ def findings_fail(findings: Iterable[Finding]) -> bool:
 
 
 def _of_version(version: str, excl_write: bool | None) -> Iterator[Finding]:
-    """Return findings about wrong grants of a metastore of that *version*, and about writers that do not block readers.
+    """Return findings about a metastore of this *version*: its wrong grants, and its writers that readers do not stop.
 
-    :param excl_write: whether the metastore has EXCL_WRITE. None if it is not the lock store.
+    :param excl_write: whether the metastore has EXCL_WRITE. None: it is not the lock store.
     """
     calls_itself = " (it calls itself 3.0)" if version in ("2", "3") else ""
     faults = {"2": "HIVE-15077 and HIVE-22888", "3": "HIVE-22888"}.get(version.partition(".")[0])
@@ -155,16 +160,16 @@ def _of_version(version: str, excl_write: bool | None) -> Iterator[Finding]:
         return
     pass_by = "INSERT INTO" if excl_write else "INSERT INTO, UPDATE, DELETE and MERGE"
     yield Finding(
-        f"on ACID tables Hive lets {pass_by} run while there are readers, and readers here do not wait for that. If a job "
+        f"on ACID tables Hive lets {pass_by} run while there are readers, and readers here do not wait for them. If a job "
         "reads the files of such a table itself, name the table in writes",
         warning=True,
     )
 
 
 def _of_namespaces(own: NamespaceUse, *others: NamespaceUse) -> Iterator[Finding]:
-    """Return a finding whether a Hive uses *own*, from the nodes in *own* and in *others*."""
+    """Return a finding about which namespace Hive uses: the lock store's *own*, or one of the *others*."""
     if own.hives:
-        yield Finding(f"Hive locks below {own.path}, as this lock store does. It has {own.hives} locks there now")
+        yield Finding(f"Hive locks below {own.path}, as this lock store does. Hive has {own.hives} locks there now")
         return
     paths = " and ".join(other.path for other in others)
     if others and (own.made_here or not own.objects):
@@ -182,16 +187,16 @@ def _of_namespaces(own: NamespaceUse, *others: NamespaceUse) -> Iterator[Finding
 
 def _unasked(manager: LockManager) -> Finding:
     if not manager.capabilities.seen_by_hive:
-        return Finding("Hive does not see this lock store. Its locks only separate its own users", warning=True)
+        return Finding("Hive does not see this lock store. Its locks only keep its own users apart", warning=True)
     return Finding(
-        "Hive sees these locks only if it also locks in ZooKeeper. No server of Hive was asked about that. "
-        "Name Hive's metastore or a HiveServer2 to find out. On CDP, HDP 3 and Dataproc, Hive does not",
+        "Hive sees these locks only if it also locks in ZooKeeper, and no server of Hive was asked about that. "
+        "To check it, name Hive's metastore or a HiveServer2. On CDP, HDP 3 and Dataproc, Hive locks elsewhere",
         warning=True,
     )
 
 
 def _settings(hive: Hive) -> dict[str, str | None]:
-    """Return the values of SETTINGS. True and false are in lower case."""
+    """Return the values of SETTINGS, with true and false in lower case."""
     settings = {name: value and value.strip() for name, value in hive.settings(SETTINGS).items()}
     return settings | {name: value and value.lower() for name, value in settings.items() if name in TRUTHS}
 
@@ -201,7 +206,7 @@ def _of_settings(
 ) -> Iterator[Finding]:
     """Return findings from Hive's *settings*.
 
-    :param namespace: the node of the lock store's locks in ZooKeeper. None in other stores.
+    :param namespace: the lock store's namespace in ZooKeeper. None: it is another store.
     """
     hives = root_of(settings[NAMESPACE] or "")
     txn_manager, lock_manager = (
@@ -237,7 +242,7 @@ def _of_settings(
     else:
         url = "metastore://" if in_metastore else "zookeeper://"
         yield unprotected(
-            f"Hive locks in {store} ({where}), and does not see this lock store. Its locks only separate its own users. "
+            f"Hive locks in {store} ({where}), and does not see this lock store. Its locks only keep its own users apart. "
             f"Use {url}"
         )
     if settings.get(JOBS_ONLY) == "true":

@@ -1,4 +1,4 @@
-"""Checks whether this process has a Kerberos ticket for a service. A library's own error hides the reason."""
+"""Kerberos tickets: a check before a connection, because the libraries' own errors hide the reason."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 def context(service: str, host: str) -> Any:
-    """A new security context for *service* on *host*, from this process's ticket."""
+    """Return a new security context for *service* on *host*, from the ticket of this process."""
     import gssapi
 
     return gssapi.SecurityContext(
@@ -28,9 +28,9 @@ def context(service: str, host: str) -> Any:
 
 
 def check(service: str, hosts: Iterable[str]) -> None:
-    """Check that there is a ticket for *service* on one of *hosts*.
+    """Check that this process has a ticket for *service* on one of *hosts*.
 
-    :raises AccessDenied: there is none. The message has Kerberos' reason.
+    :raises AccessDenied: it has none. The message has Kerberos's reason.
     """
     from gssapi.exceptions import GSSError
 
@@ -49,7 +49,7 @@ def check(service: str, hosts: Iterable[str]) -> None:
 
 
 def reason_of(error: BaseException) -> str:
-    """Return the text of *error*. For an error of GSSAPI it is Kerberos's text if there is one."""
+    """Return the text of *error*. An error of GSSAPI may contain a text of Kerberos, which explains more."""
     statuses = getattr(error, "get_all_statuses", None)
     if statuses is None:
         return str(error) or type(error).__name__

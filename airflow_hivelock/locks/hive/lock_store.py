@@ -1,6 +1,6 @@
-"""The URL of a lock store, built from the fields of a connection or from Hive's own settings, each with its source.
+"""Builds the URL of a lock store from the fields of a connection, or from Hive's own settings.
 
-:mod:`.properties` has the names and defaults of Hive's settings.
+Each field keeps its source, for ``hivelock check``. :mod:`.properties` has the names and defaults of Hive's settings.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ if TYPE_CHECKING:
 _ABOUT_LOCKS = ("hive.lock.", "hive.lockmgr.", "hive.locks.", "hive.txn.", "hive.unlock.", "hive.zookeeper.")
 
 MOST_SESSION_S = 40.0
-"""The longest session that a ZooKeeper grants by its own default, in seconds. The queue waits that long for a dead
-waiter. Hive asks for 20 minutes.
+"""The longest session that ZooKeeper grants by default, in seconds. The queue waits as long for a dead waiter. Hive
+asks for 20 minutes, which would be too long.
 """
 
 MOST_ANSWER_S = 60.0
-"""The longest time-out for a call to a metastore, in seconds. The call occupies a thread of the triggerer. Hive's is 10
-minutes.
+"""The longest time-out for a call to a metastore, in seconds. A call occupies a thread of the triggerer, and Hive's own
+time-out of 10 minutes would be too long.
 """
 
 _SERVER = re.compile(r"(?:[A-Za-z0-9_.-]+|\[[0-9A-Fa-f:.]+\])(:[0-9]{1,5})?")
@@ -36,7 +36,10 @@ _SERVER = re.compile(r"(?:[A-Za-z0-9_.-]+|\[[0-9A-Fa-f:.]+\])(:[0-9]{1,5})?")
 
 @dataclass(frozen=True)
 class Sourced:
-    """A setting with its source. :param name: the name in the connection or the URL."""
+    """A setting with its source.
+
+    :param name: its name in the connection or in the URL.
+    """
 
     name: str
     value: str
@@ -44,16 +47,16 @@ class Sourced:
 
 
 def of_site(site: Site, backend: str = "") -> dict[str, Sourced]:
-    """Return the connection's fields that *site* replaces, by name. They include fields of the extra.
+    """Return the fields of a connection that *site* supplies, by name. They include fields of the extra.
 
-    :param backend: the lock store, if it is set elsewhere. Settings of other stores are then omitted.
-    :raises InvalidRequest: a value is invalid, or only Hive itself can read this Hive's locks.
+    :param backend: the kind of lock store, if the connection or the URL has it. *site* supplies it otherwise.
+    :raises InvalidRequest: a value is invalid, or this Hive's locks are in a place that only Hive can read.
     """
     return {each.name: each for each in _store(site, backend)} | common_fields(site)
 
 
 def common_fields(site: Site) -> dict[str, Sourced]:
-    """Return the fields for any lock store: the catalog, and the longest wait for locks.
+    """Return the fields that *site* supplies for each kind of lock store: the catalog, and the longest wait for locks.
 
     :raises InvalidRequest: a value is invalid.
     """
@@ -67,7 +70,7 @@ def common_fields(site: Site) -> dict[str, Sourced]:
 
 
 def patience_s(fields: Mapping[str, Sourced]) -> float | None:
-    """Return for how many seconds Hive tries to lock; None if it is not set."""
+    """Return the longest wait for locks in these fields, in seconds. None: they set none."""
     retries, sleep = (
         fields[name].value if name in fields else None for name in ("numretries", "sleep_between_retries")
     )
@@ -81,7 +84,7 @@ NOT_OF_THE_STORE = ("backend", "host", "schema", "metastore_uri", "numretries", 
 def url(fields: Mapping[str, Sourced]) -> str:
     """Return the URL of the lock store with these fields.
 
-    :raises InvalidRequest: the fields contain no servers.
+    :raises InvalidRequest: the fields have no servers.
     """
     values = {name: each.value for name, each in fields.items()}
     options = {name: value for name, value in values.items() if name not in NOT_OF_THE_STORE}
@@ -90,12 +93,12 @@ def url(fields: Mapping[str, Sourced]) -> str:
 
 @dataclass(frozen=True)
 class Kind:
-    """The parts of the URL of one kind of lock store.
+    """How the URL of one kind of lock store is built.
 
-    :param port: the default port; 0 if the store has no servers.
+    :param port: the default port; 0: the store has no servers.
     :param path: the default path.
-    :param login: whether the store takes a login and a password.
-    :param names_servers: Hive's property with the servers; empty if there is none.
+    :param login: the store takes a login and a password.
+    :param names_servers: the property of Hive that contains the servers; empty if there is none.
     """
 
     port: int = 0
@@ -127,9 +130,9 @@ def url_of(
 ) -> str:
     """Return the URL of a lock store for :func:`airflow_hivelock.locks.connect`.
 
-    :param host: servers, separated by commas, and ZooKeeper's chroot after them; for SQLite, its file.
-    :param schema: Hive's namespace in ZooKeeper, or the database.
-    :param port: the port of servers without one. The default is the store's.
+    :param host: the servers, separated by commas. ZooKeeper's chroot can follow. For SQLite: the file.
+    :param schema: Hive's namespace in ZooKeeper, or the name of the database.
+    :param port: the port of each server that has none in *host*. The default is the store's.
     :raises InvalidRequest: a part is invalid.
     """
     kind = KINDS.get(backend) if isinstance(backend, str) else None
@@ -147,7 +150,7 @@ def url_of(
         return f"memory://{host}{query}"
     if backend == "sqlite":
         if not host:
-            raise InvalidRequest("no host is given. For sqlite give the file, as in /var/lib/airflow/leases.db")
+            raise InvalidRequest("no host is given. For sqlite, the host is the file, as in /var/lib/airflow/leases.db")
         return f"sqlite:///{quote(host)}{query}"
     hosts = [each.strip() for each in host.split(",") if each.strip()]
     if not hosts:
@@ -162,7 +165,7 @@ def url_of(
 
 
 def of_url(given: str, source: str) -> dict[str, Sourced]:
-    """Return the fields in a URL, without passwords."""
+    """Return the fields that a URL contains, without passwords."""
     parts = urlsplit(shown(given))
     fields = {"backend": parts.scheme, "host": parts.netloc, "schema": unquote(parts.path.strip("/"))}
     fields |= dict(parse_qsl(parts.query, keep_blank_values=True))
@@ -170,7 +173,7 @@ def of_url(given: str, source: str) -> dict[str, Sourced]:
 
 
 def unused(site: Site) -> Iterator[Sourced]:
-    """Return the settings of *site* that concern locks but have no effect here."""
+    """Yield the settings of *site* that concern locks but have no effect here, each with the reason."""
     about = (name for name in site.properties if name.startswith(_ABOUT_LOCKS) and "password" not in name.lower())
     for name in dict.fromkeys((*hive.ELSEWHERE, *about)):
         found = site.find(name)
@@ -204,8 +207,8 @@ def _backend(site: Site) -> Sourced:
     if (txn_manager, lock_manager) == ("DummyTxnManager", "ZooKeeperHiveLockManager"):
         return Sourced("backend", "zookeeper", _from(site, hive.LOCK_MANAGER))
     raise InvalidRequest(
-        f"{site.file}: Hive locks by {txn_manager:.80} and {lock_manager:.80}, and only Hive itself can read these locks. "
-        "Name a lock store yourself: --url, or backend and host in the connection"
+        f"{site.file}: Hive locks with {txn_manager:.80} and {lock_manager:.80}, and only Hive itself can read these locks. "
+        "Name another lock store: --url, or backend and host in the connection"
     )
 
 
@@ -241,7 +244,7 @@ def _metastore_security(site: Site) -> Iterator[Sourced]:
 
 
 def _patience(site: Site) -> Iterator[Sourced]:
-    """Return the fields with the time for which Hive tries to lock, if the file sets it."""
+    """Yield the fields for the longest wait for locks, if *site* sets it."""
     retries, sleep = site.value(hive.NUMRETRIES), site.value(hive.SLEEP)
     if retries is None and sleep is None:
         return
@@ -252,13 +255,16 @@ def _patience(site: Site) -> Iterator[Sourced]:
 
 
 def _hosts(site: Site, uris: str) -> list[str]:
-    """Return the hosts of ``thrift://host1:9083,thrift://host2:9083``."""
+    """Return the servers in *uris*, as in ``thrift://host1:9083,thrift://host2:9083``."""
     hosts = (part.strip().removeprefix("thrift://").rstrip("/") for part in uris.split(","))
     return [_server(host, "", site, hive.URIS) for host in hosts if host]
 
 
 def _server(text: str, port: str, site: Site, name: str) -> str:
-    """Return a server with its port. :param port: the default port. If it is empty, the port can be missing."""
+    """Return the server *text* with its port.
+
+    :param port: the default port. If it is empty, *text* needs no port.
+    """
     found = _SERVER.fullmatch(text)
     if found is None:
         raise InvalidRequest(f"{name}: {text!r:.80} in {site.where(name)} is not a server. Write host or host:port")
@@ -276,7 +282,10 @@ def _at_most(name: str, found_s: float, most_s: float, source: str) -> Sourced:
 
 
 def _time_s(site: Site, name: str, per_s: int = 1) -> float | None:
-    """Return a time in seconds; None if it is not set. A value without a unit is divided by *per_s*."""
+    """Return the time that *name* sets, in seconds. None: it is not set.
+
+    :param per_s: how many of the setting's own units are in a second. It is for a value without a unit.
+    """
     text = site.value(name)
     if text is None:
         return None

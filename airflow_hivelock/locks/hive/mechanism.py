@@ -1,4 +1,5 @@
-"""Kerberos for pure-sasl (RFC 4752), over GSSAPI. pure-sasl's own mechanism needs a library that is no longer maintained."""
+"""Kerberos for pure-sasl (RFC 4752), over GSSAPI. pure-sasl's own class needs a library that is no longer
+maintained."""
 
 from __future__ import annotations
 
@@ -10,11 +11,12 @@ from puresasl import QOP, SASLProtocolException, mechanisms
 from airflow_hivelock.locks.hive import kerberos
 
 NAME = "airflow_hivelock:GSSAPI"
-"""The name in pure-sasl's registry. "GSSAPI" still means pure-sasl's own class, for other packages of the process."""
+"""The name of this mechanism in pure-sasl's registry. Other packages in the process may use pure-sasl's own
+"GSSAPI"."""
 
 
 class Gssapi(mechanisms.Mechanism):  # type: ignore[misc]
-    """Logs in once, and then wraps messages."""
+    """Authenticates one connection, and then wraps its messages."""
 
     name = "GSSAPI"
     score = 100
@@ -28,12 +30,12 @@ class Gssapi(mechanisms.Mechanism):  # type: ignore[misc]
         self._context = kerberos.context(sasl.service, sasl.host)
 
     def process(self, challenge: bytes | None = None) -> bytes:
-        """The next message for the server: first Kerberos's messages, then the choice of a protection."""
+        """Return the next message for the server: Kerberos's messages first, and then the choice of a protection."""
         if not self._context.complete:
             return self._context.step(challenge) or b""
         offer = self._context.unwrap(challenge).message
         if len(offer) != 4:
-            raise SASLProtocolException(f"the server offers its protections in {len(offer)} bytes in place of 4")
+            raise SASLProtocolException(f"the server offers its protections in {len(offer)} bytes instead of 4")
         (word,) = struct.unpack("!I", offer)
         protections = self.sasl.qops & set(QOP.names_from_bitmask(word >> 24))
         if not protections:

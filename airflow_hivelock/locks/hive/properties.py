@@ -1,7 +1,7 @@
-"""Hive's properties that concern locks: their names, Hive's defaults, and functions that read their values.
+"""Hive's properties that concern locks: their names, their defaults in Hive, and functions that read their values.
 
-No other module contains one of these names. :mod:`.lock_store` uses some of them. The others have no effect here:
-:data:`ELSEWHERE` has the reasons.
+All other modules use these constants. :mod:`.lock_store` reads the properties in :data:`TAKEN`. The properties in
+:data:`ELSEWHERE` have no effect here.
 """
 
 from __future__ import annotations
@@ -46,19 +46,19 @@ TAKEN = (
 """Properties that this package reads."""
 
 _JAVAS = "hivelock cannot read Java's key stores. Set ca, cert and key to PEM files"
-_OWN = "no setting is needed. A release is tried for a minute. The keeper frees a lease that is still held then"
-_SERVERS = "the metastore's own value counts, and hivelock asks for it"
-_RECONNECTS = "no setting is needed. A lost session is replaced until the caller's deadline"
+_OWN = "no setting is needed. hivelock tries a release for a minute. After that, the keeper frees the lease"
+_SERVERS = "hivelock asks the metastore for its own value"
+_RECONNECTS = "no setting is needed. hivelock replaces a lost session until the caller's deadline"
 _TRANSACTIONS = "it concerns Hive's own transactions. A lease here has no transaction"
 
 _WRITER = "a writer here takes EXCLUSIVE, unless locks is hive and the extra sets this property"
 
 ELSEWHERE = {
-    JOBS_ONLY: "named data is locked for every kind of work. If it is true, Hive's own DROP, ALTER and LOAD take no locks, "
-    "and hivelock check reports it",
-    DEFAULT_PARTITION: "a null is __HIVE_DEFAULT_PARTITION__ here. If yours has another name, write that name as the value",
-    "hive.lockmgr.zookeeper.default.partition.name": "it is in no lock. Hive only refuses it as a partition's value",
-    "hive.zookeeper.clean.extra.nodes": "both values work. The next lock creates again the nodes that Hive removes",
+    JOBS_ONLY: "hivelock locks data for every kind of work. If it is true, Hive's own DROP, ALTER and LOAD take no locks, "
+    "and hivelock check reports that",
+    DEFAULT_PARTITION: "NULL is __HIVE_DEFAULT_PARTITION__ here. If your Hive has another name for it, write that name as the value",
+    "hive.lockmgr.zookeeper.default.partition.name": "no lock contains it. Hive only refuses it as the value of a partition",
+    "hive.zookeeper.clean.extra.nodes": "both values work. If Hive removes a node, the next lock creates it again",
     "hive.unlock.numretries": _OWN,
     "hive.zookeeper.connection.timeout": _RECONNECTS,
     "hive.zookeeper.connection.max.retries": _RECONNECTS,
@@ -80,16 +80,16 @@ ELSEWHERE = {
     XLOCK_WRITE: f"it selects the lock type of Hive's UPDATE and DELETE; {_WRITER}",
     "hive.txn.xlock.ctas": "it selects the lock type of Hive's CREATE TABLE AS SELECT; a writer here takes EXCLUSIVE",
     "hive.txn.xlock.mergeinsert": "it selects the lock type of Hive's MERGE; a writer here takes EXCLUSIVE",
-    PLAIN_READS: "it decides whether Hive's readers of tables without transactions lock; a reader here always does",
+    PLAIN_READS: "it decides whether Hive's readers of tables without transactions lock; a reader here always locks",
     "hive.locks.max.partitions": "hivelock locks the whole table if one transaction cannot contain its partitions, about 2,000",
-    INITIATOR: "hivelock check reports whether the metastore ends locks without a heartbeat, from the metastore's own value",
-    DYNAMIC: "the setting locks decides what an insert into dynamic partitions locks",
-    "hive.server2.authentication.kerberos.principal": "HiveServer2 has a connection of its own",
+    INITIATOR: "hivelock check reports whether the metastore frees locks without a heartbeat, from the metastore's own value",
+    DYNAMIC: "the option locks in the connection's extra decides what an insert into dynamic partitions locks",
+    "hive.server2.authentication.kerberos.principal": "HiveServer2 needs a separate connection",
 }
-"""Properties that concern locks and have no effect here, with the reason."""
+"""Properties that concern locks but have no effect here, each with the reason."""
 
 IN_METASTORE = "DbTxnManager"
-"""The transaction manager that keeps Hive's locks in the metastore."""
+"""Hive's transaction manager that keeps locks in the metastore."""
 
 _COUNT = re.compile("[0-9]{1,12}")
 _TIME = re.compile(r"([0-9]{1,12}(?:\.[0-9]{1,12})?)\s*([a-z]*)")
@@ -107,12 +107,13 @@ _UNITS_S = {"": 1.0} | {
 
 
 def root_of(namespace: str) -> str:
-    """Return the node that contains the locks of a Hive with that NAMESPACE."""
+    """Return the node in ZooKeeper that contains the locks of a Hive with this *namespace*."""
     return f"/{namespace.strip('/')}"
 
 
 def seconds(text: str) -> float | None:
-    """Return the time in *text* in seconds: ``300s``, ``5m``, ``100 ms`` or ``300``. None if it is no time."""
+    """Return the time in *text* in seconds. *text* is like ``300s``, ``5m``, ``100 ms`` or ``300``. None: it is no
+    time."""
     found = _TIME.fullmatch(text.strip().lower())
     unit_s = _UNITS_S.get(found[2]) if found else None
     return None if found is None or unit_s is None else float(found[1]) * unit_s
@@ -121,8 +122,8 @@ def seconds(text: str) -> float | None:
 def time_s(text: str, name: str, where: str = "") -> float:
     """Return the time in *text* in seconds.
 
-    :param name: the property, for the error message.
-    :param where: a text to append to the name, as in `` in hive-site.xml:3``.
+    :param name: the name of the property, for the error message.
+    :param where: its place, for the error message, as in `` in hive-site.xml:3``.
     :raises InvalidRequest: *text* is not a time.
     """
     if (found := seconds(text)) is None:
@@ -131,7 +132,7 @@ def time_s(text: str, name: str, where: str = "") -> float:
 
 
 def count(text: str, name: str, where: str = "") -> int:
-    """Return the whole number in *text*. The parameters are those of :func:`time_s`.
+    """Return the whole number in *text*. The other parameters are those of :func:`time_s`.
 
     :raises InvalidRequest: *text* is not a whole number.
     """
@@ -141,9 +142,9 @@ def count(text: str, name: str, where: str = "") -> int:
 
 
 def truth(text: str, name: str, where: str = "") -> bool:
-    """Return whether *text* is ``true``. The parameters are those of :func:`time_s`.
+    """Return whether *text* is ``true``. The other parameters are those of :func:`time_s`.
 
-    :raises InvalidRequest: *text* is neither true nor false. Hive would use its default.
+    :raises InvalidRequest: *text* is neither true nor false. Hive would silently use its default.
     """
     if text.lower() not in ("true", "false"):
         raise InvalidRequest(f"{name}={text!r:.80}{where} is invalid. Use true or false")
@@ -151,10 +152,10 @@ def truth(text: str, name: str, where: str = "") -> bool:
 
 
 def patience_s(retries: str | None, sleep: str | None, names: tuple[str, str] = (NUMRETRIES, SLEEP)) -> float | None:
-    """Return for how many seconds Hive tries to lock: *retries* times *sleep*. None if neither is set.
+    """Return for how long Hive tries to lock, in seconds: *retries* times *sleep*. None: neither is set.
 
-    :param names: the names of both in the error message.
-    :raises InvalidRequest: one is not a number, or not a time.
+    :param names: the names of both, for the error message.
+    :raises InvalidRequest: *retries* is not a whole number, or *sleep* is not a time.
     """
     if retries is None and sleep is None:
         return None

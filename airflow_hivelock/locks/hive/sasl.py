@@ -17,12 +17,12 @@ if TYPE_CHECKING:
 
 
 class Negotiator(SASLClient):  # type: ignore[misc]
-    """A client for one SASL handshake.
+    """A client for one SASL handshake, in place of PyHive's.
 
-    PyHive's own calls *wrap* instead of *unwrap*. So it fails if messages are signed or encrypted: with Hadoop's
-    ``hadoop.rpc.protection``, or with HiveServer2's ``hive.server2.thrift.sasl.qop``.
+    PyHive's client calls ``wrap`` instead of ``unwrap``. So it fails with signed or encrypted messages, which Hadoop's
+    ``hadoop.rpc.protection`` and HiveServer2's ``hive.server2.thrift.sasl.qop`` switch on.
 
-    The first value of each method is always True: a failure is raised.
+    Each method raises a failure, so its first value is always True.
     """
 
     def start(self, mechanism: str) -> tuple[bool, str, bytes]:
@@ -35,7 +35,8 @@ class Negotiator(SASLClient):  # type: ignore[misc]
             return True, self.process(challenge)
 
     def encode(self, plain: bytes) -> tuple[bool, bytes]:
-        """Return *plain* unchanged if only authentication was negotiated. Otherwise wrap it after 4 bytes of length."""
+        """Return *plain* unchanged after a negotiation of authentication only. Otherwise wrap it, and put its length in
+        4 bytes before it."""
         with _failing():
             wrapped: bytes = self.wrap(plain)
             return True, wrapped if self.qop == QOP.AUTH else struct.pack(">I", len(wrapped)) + wrapped

@@ -1,4 +1,4 @@
-"""SET lines: the settings of Hive that concern locks, and their meaning here."""
+"""SET statements: Hive's settings that concern locks, and their effect here."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 OFF = f"SET {CONCURRENCY}=false"
-RISK = "others may overwrite data while it is read, and two writers may lose each other's data"
+RISK = "other work may overwrite data while it is read, and two writers may lose each other's data"
 
 TRANSACTIONS = {STRICT: "strict", XLOCK_WRITE: "xlock_write", XLOCK_IOW: "xlock_iow"}
 """The settings of :class:`TxnSettings`, by Hive's names."""
@@ -32,24 +32,27 @@ _LINE = re.compile(r"set\s+(?:hiveconf:)?([a-z0-9_.\-]+)\s*=(.*)", re.IGNORECASE
 
 @dataclass(frozen=True)
 class Setting:
-    """``SET name=value``. :param name: the name in lower case."""
+    """A statement ``SET name=value``.
+
+    :param name: in lower case.
+    """
 
     name: str
     value: str
 
     @classmethod
     def parse(cls, text: str) -> Setting | None:
-        """Return the setting in a SET statement. None if it only shows settings, or is another statement."""
+        """Parse a SET statement. None: *text* only shows settings, or is another statement."""
         found = _LINE.fullmatch(text.strip())
         return cls(found[1].lower(), found[2].strip()) if found else None
 
     @property
     def meaning(self) -> str:
-        """Return the effect of this setting here, in words."""
+        """The effect of this setting here, as a text for the user."""
         if self.name in (NUMRETRIES, SLEEP):
             return "limits how long a statement waits for locks, if no timeout is given"
         if self.name == DYNAMIC:
-            return "changes no lock. The setting locks decides what dynamic partitions lock"
+            return "changes no lock. The connection's setting locks decides what dynamic partitions lock"
         if self.name in TRANSACTIONS:
             return "selects the lock types of SQL in a metastore, if locks is hive"
         if self.name.startswith("hive.txn.") or self.name == LOCK_MANAGER:
@@ -69,9 +72,10 @@ class Setting:
 
 
 def patience_s(settings: Iterable[Setting]) -> float | None:
-    """Return for how many seconds Hive tries to lock, after these settings in order. None if none of them sets it.
+    """Return for how long Hive tries to lock after these settings, in seconds. None: they do not set it.
 
-    :raises InvalidRequest: one is not a number, or not a time.
+    :param settings: in the order of their statements. The last one of each name counts.
+    :raises InvalidRequest: a value is not a whole number, or not a time.
     """
     last: dict[str, str] = {}
     names = (f"SET {NUMRETRIES}", f"SET {SLEEP}")
@@ -85,9 +89,9 @@ def patience_s(settings: Iterable[Setting]) -> float | None:
 
 @dataclass(frozen=True)
 class TxnSettings:
-    """Settings that select the lock types of Hive's transactional manager for writes. The defaults are Hive's.
+    """Hive's settings for the lock types of writes in its transactional manager. The defaults are Hive's.
 
-    :param strict: INSERT INTO a plain table is EXCLUSIVE.
+    :param strict: INSERT INTO a plain table takes EXCLUSIVE.
     :param xlock_write: UPDATE, DELETE and MERGE wait for each other.
     :param xlock_iow: INSERT OVERWRITE of an ACID table waits for readers.
     """
@@ -97,9 +101,9 @@ class TxnSettings:
     xlock_iow: bool = True
 
     def after(self, *settings: Setting) -> TxnSettings:
-        """Return a copy with these settings applied in order.
+        """Return a copy with these settings, applied in order.
 
-        :raises InvalidRequest: one is neither true nor false.
+        :raises InvalidRequest: a value is neither true nor false.
         """
         return replace(self, **{TRANSACTIONS[each.name]: each.truth for each in settings if each.name in TRANSACTIONS})
 

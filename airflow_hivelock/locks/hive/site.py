@@ -1,8 +1,11 @@
-"""Reads ``hive-site.xml`` as Hadoop's ``Configuration`` does: Hive's settings, and the line of each.
+"""Reads the settings in a ``hive-site.xml`` as Hadoop's ``Configuration`` does, with the line of each.
 
-The last of two values wins, unless the earlier one is ``final``. ``${name}`` is replaced by another property of the
-file. It refuses a document type, because that can define entities, and ``xi:include``. It also refuses to resolve
-values that only Hive's own process knows, such as ``${env.HOME}`` or ``${user.name}``.
+The last of two values counts, unless the earlier one is ``final``. ``${name}`` is replaced by another property of the
+file. These are refused:
+
+- a document type, because it can define entities;
+- ``xi:include``;
+- a value that only Hive's own process knows, such as ``${env.HOME}`` or ``${user.name}``.
 """
 
 from __future__ import annotations
@@ -20,10 +23,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
 MOST_BYTES = 4_000_000
-"""Ten times the size of Hive's own template, which has every property."""
+"""Ten times the size of Hive's own template, which contains all properties."""
 
 MOST_CHARACTERS = 10_000
-"""The longest value with its variables replaced."""
+"""The longest value after its variables are replaced."""
 
 MOST_VARIABLES = 20
 """``Configuration.MAX_SUBST``."""
@@ -33,7 +36,7 @@ _VARIABLE = re.compile(r"\$\{([^}$ ]+)\}")
 
 @dataclass(frozen=True)
 class Property:
-    """A property with its unresolved value."""
+    """A property. Its value can contain variables."""
 
     value: str
     line: int
@@ -42,9 +45,9 @@ class Property:
 
 @dataclass(frozen=True)
 class Site:
-    """The properties of a file.
+    """The properties in a file.
 
-    :param file: the file's name, for messages.
+    :param file: the name of the file, for messages.
     """
 
     file: str
@@ -54,10 +57,10 @@ class Site:
     def read(cls, file: str) -> Site:
         """Read a file.
 
-        :raises InvalidRequest: it cannot be read, or it is no configuration of Hadoop.
+        :raises InvalidRequest: the file cannot be read, or it is not a configuration of Hadoop.
         """
         try:
-            if not Path(file).is_file():  # opening a pipe would wait for its writer
+            if not Path(file).is_file():  # opening a pipe would wait until another process writes to it
                 raise OSError("no such file")
             with Path(file).open("rb") as opened:
                 data = opened.read(MOST_BYTES + 1)
@@ -71,7 +74,7 @@ class Site:
     def parse(cls, data: bytes, file: str = "hive-site.xml") -> Site:
         """Parse the contents of a file.
 
-        :raises InvalidRequest: it is no configuration of Hadoop.
+        :raises InvalidRequest: they are not a configuration of Hadoop.
         """
         if len(data) > MOST_BYTES:
             raise InvalidRequest(f"{file} has more than {MOST_BYTES:,} bytes, so it is not a hive-site.xml")
@@ -79,28 +82,28 @@ class Site:
 
     @property
     def settings_of(self) -> str:
-        """The name of the source; see :class:`.coverage.Hive`."""
+        """See :class:`.coverage.Hive`."""
         return self.file
 
     def settings(self, wanted: Iterable[str]) -> dict[str, str | None]:
-        """Return the values by name. A setting that is not in the file has Hive's default."""
+        """See :class:`.coverage.Hive`. A setting that is not in the file has Hive's default."""
         return {name: self.value(name) or DEFAULTS.get(name) for name in wanted}
 
     def value(self, name: str) -> str | None:
-        """Return the value in the file, with its variables replaced. None if the file has none.
+        """Return the value of *name* in the file, with its variables replaced. None: the file has none.
 
-        :raises InvalidRequest: only Hive's own process can know the value.
+        :raises InvalidRequest: the value has a variable that only Hive's own process knows.
         """
         found = self.find(name)
         return None if found is None else self._resolved(name, found).strip() or None
 
     def where(self, name: str) -> str:
-        """Return the file and line of *name*."""
+        """Return the place of *name*: the file and the line."""
         found = self.find(name)
         return f"{self.file}:{found.line}" if found else "Hive's default"
 
     def find(self, name: str) -> Property | None:
-        """Return the file's property *name*. None if the file has none."""
+        """Return the property *name* of the file. None: the file does not have it."""
         return self.properties.get(_of_metastore(name)) or self.properties.get(name)
 
     def _resolved(self, name: str, found: Property) -> str:
@@ -114,19 +117,21 @@ class Site:
             if inner is None:
                 raise InvalidRequest(
                     f"{name} in {self.file}:{found.line} contains {variable[0]!r:.80}, which only Hive's own process knows. "
-                    "Write its value there, or set the value in the connection or the URL"
+                    "Replace it by its value there, or set it in the connection or the URL"
                 )
             text = text[: variable.start()] + inner.value + text[variable.end() :]
-        raise InvalidRequest(f"{name} in {self.file}:{found.line} is too long, or its variables never end")
+        raise InvalidRequest(
+            f"{name} in {self.file}:{found.line} is too long, or its variables contain each other without end. Correct it"
+        )
 
 
 def _of_metastore(name: str) -> str:
-    """Return the newer name of a setting of the metastore. It takes precedence over the older one (``MetastoreConf``)."""
+    """Return the newer name of a metastore's setting. It has precedence over the older name (``MetastoreConf``)."""
     return "metastore.thrift.uris" if name == URIS else name.replace("hive.metastore.", "metastore.")
 
 
 class _Reader:
-    """Collects properties while expat reads. It builds no tree, so a hostile file cannot make it large."""
+    """Collects properties while expat reads the file. It builds no tree, so a hostile file cannot use much memory."""
 
     def __init__(self, file: str) -> None:
         self._file = file
@@ -148,7 +153,7 @@ class _Reader:
             self._parser.Parse(data, True)
         except InvalidRequest:
             raise
-        except (expat.ExpatError, ValueError, LookupError) as error:  # the latter two for an unknown encoding
+        except (expat.ExpatError, ValueError, LookupError) as error:  # an unknown encoding raises one of the last two
             raise InvalidRequest(f"{self._file} cannot be read as XML: {error}") from error
         return self._found
 
@@ -158,7 +163,7 @@ class _Reader:
             self._refuse(f"its first element is {name!r:.40}, but must be configuration")
         if name.endswith(":include") or name == "include":
             self._refuse(
-                f"it includes {attributes.get('href', '')!r:.80}, which is not read. Copy that file's properties into this one"
+                f"it includes {attributes.get('href', '')!r:.80}, which hivelock does not read. Copy its properties into this file"
             )
         if name == "property":
             self._within, self._fields, self._line = True, dict(attributes), self._parser.CurrentLineNumber
@@ -187,7 +192,7 @@ class _Reader:
             self._found[name] = replace(before, final=True)
 
     def _doctype(self, *_: object) -> None:
-        self._refuse("it has a document type, which Hadoop's files do not have. Remove it")
+        self._refuse("it has a document type, which a file of Hadoop does not have. Remove the document type")
 
     def _refuse(self, why: str) -> NoReturn:
         raise InvalidRequest(f"{self._file}:{self._parser.CurrentLineNumber}: {why}")

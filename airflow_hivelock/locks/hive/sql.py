@@ -1,4 +1,4 @@
-"""SQL on a HiveServer2, through PyHive or a client with the same interface."""
+"""SQL on HiveServer2, through PyHive or a client with the same interface."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ from typing import Any
 
 
 def rows(cursor: Any, statement: str) -> list[tuple[Any, ...]]:
-    """Run *statement*. Return its rows, an empty list for a statement without a result."""
+    """Run *statement* and return its rows. A statement without a result has no rows."""
     cursor.execute(statement)
     found: list[tuple[Any, ...]] = cursor.fetchall() if cursor.description else []
     return found
 
 
 def setting(cursor: Any, name: str) -> str | None:
-    """Return Hive's setting *name* in this session; None if it is not set, or if the server is not Hive.
+    """Return Hive's setting *name* in this session. None: it is not set, or the server is not Hive.
 
     Hive answers ``name=value`` or ``name is undefined`` in one column. Spark's Thrift server answers in two columns.
     """
@@ -23,6 +23,6 @@ def setting(cursor: Any, name: str) -> str | None:
 
 
 def reason_of(error: Exception) -> str:
-    """Return Hive's reason in one line, from PyHive's dump of the whole answer."""
+    """Return Hive's reason in one line. PyHive's own text is the whole answer of the server."""
     status = getattr(error.args[0], "status", None) if error.args else None
     return " ".join(str(getattr(status, "errorMessage", None) or error).split())

@@ -1,4 +1,4 @@
-"""Opens connections to Hive's Thrift servers. No other module does."""
+"""Connections to Hive's Thrift servers. No other module opens one."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ AUTH = ("NONE", "KERBEROS")
 
 @dataclass(frozen=True)
 class Metastore:
-    """A Hive metastore by its addresses. Each :meth:`client` opens and closes its own connection.
+    """The address of a Hive metastore, and how to connect. Each :meth:`client` opens and closes its own connection.
 
-    :param hosts: servers on one database, as in ``hive.metastore.uris``. The first reachable one is used.
+    :param hosts: the servers of one metastore, as in ``hive.metastore.uris``. The first reachable server is used.
     :param timeout_s: the longest wait for a connection, and then for each part of an answer, in seconds.
-    :param auth: ``NONE``, or ``KERBEROS`` with ``hive.metastore.sasl.enabled``; it uses the ticket of this process.
-    :param tls: the options for ``hive.metastore.use.SSL``. Certificates are checked against *ca*, a PEM file, or
-        against the system's.
+    :param auth: ``NONE``; or ``KERBEROS``, for ``hive.metastore.sasl.enabled``, with the ticket of this process.
+    :param tls: the metastore uses TLS (``hive.metastore.use.SSL``).
+    :param ca: a PEM file with the trusted authorities. The default is the system's.
     """
 
     hosts: tuple[tuple[str, int], ...]
@@ -90,7 +90,7 @@ class Metastore:
             raise failure(str(self), error) from error
 
     def settings(self, wanted: Iterable[str]) -> dict[str, str | None]:
-        """Return the metastore's settings by name. None if one is not set, or if the metastore does not report it."""
+        """Return the metastore's settings by name. None: it is not set, or the metastore does not report it."""
         from hmsclient.genthrift.hive_metastore.ttypes import ConfigValSecurityException
 
         found: dict[str, str | None] = dict.fromkeys(wanted)
@@ -101,7 +101,7 @@ class Metastore:
         return found
 
     def version(self) -> str:
-        """Return the version of Hive, ``4.0.1``. Before Hive 4, return ``2`` or ``3``, because those report ``3.0``."""
+        """Return the version of Hive, as in ``4.0.1``. Hive 2 and 3 both report ``3.0``: return ``2`` or ``3``."""
         with self.client() as client:
             reported = str(client.getVersion())
         if reported != "3.0":
@@ -132,7 +132,10 @@ class Metastore:
 
 
 def _has_catalogs(protocol: Any) -> bool:
-    """Whether the server has Hive 3's ``get_catalogs``, which ``hmsclient`` lacks. Use *protocol* for nothing else."""
+    """Whether the server has the call ``get_catalogs`` of Hive 3. ``hmsclient`` does not have it.
+
+    :param protocol: a connection for this call only.
+    """
     from thrift.Thrift import TMessageType
 
     protocol.writeMessageBegin("get_catalogs", TMessageType.CALL, 0)
@@ -145,13 +148,13 @@ def _has_catalogs(protocol: Any) -> bool:
 
 
 _INSERT_ONLY_TABLES = 2
-"""A client capability that ``hmsclient`` lacks. Without it, Hive 3 and later do not return insert-only tables."""
+"""A client capability. ``hmsclient`` does not have it. Without it, Hive 3 and later return no insert-only table."""
 
 
 def table(client: Any, database: str, name: str) -> Any | None:
-    """Return the metastore's table; None if it does not exist.
+    """Return the metastore's table *name*. None: it does not exist.
 
-    The call is ``get_table_req``, which Hive 2.3 to 4 have. ``get_table`` ended with 4.0.1 (HIVE-26537).
+    ``get_table_req`` works with Hive 2.3 to 4. Hive 4.0.1 removed ``get_table`` (HIVE-26537).
     """
     from hmsclient.genthrift.hive_metastore.ttypes import ClientCapabilities, GetTableRequest, NoSuchObjectException
 
@@ -162,13 +165,14 @@ def table(client: Any, database: str, name: str) -> Any | None:
 
 
 LOCK_CATALOG, LISTED_CATALOG = 9, 6
-"""The fields of a lock's component and of a request for the list of locks that name a catalog (HIVE-29244)."""
+"""The numbers of the fields with a catalog: in the component of a lock, and in a request for a list of locks
+(HIVE-29244)."""
 
 
 def in_catalog(struct: Any, field: int, catalog: str) -> Any:
-    """Return *struct*, which now also sends its catalog.
+    """Make *struct* also send its catalog, and return it.
 
-    Hive 4.3 has this field, and ``hmsclient`` lacks it. A server that does not know the field skips it.
+    Hive 4.3 has this field, but ``hmsclient`` does not. A server that does not know the field skips it.
     """
     write = struct.write
     struct.write = lambda protocol: write(_WithCatalog(protocol, field, catalog))
@@ -176,9 +180,9 @@ def in_catalog(struct: Any, field: int, catalog: str) -> Any:
 
 
 class _WithCatalog:
-    """A Thrift protocol that writes a further field at the end of a struct."""
+    """A Thrift protocol that writes the field ``catName`` at the end of a struct."""
 
-    _fast_encode = None  # the fast one would leave the field out
+    _fast_encode = None  # a fast encoder would omit the field
 
     def __init__(self, protocol: Any, field: int, catalog: str) -> None:
         self._protocol, self._field, self._catalog = protocol, field, catalog
@@ -209,7 +213,8 @@ def transport(
 ) -> Any:
     """Return a Thrift transport for Hive's servers. It is not open yet.
 
-    :param sasl: the mechanism: GSSAPI uses *service* and this process's ticket; PLAIN uses *user* and *password*.
+    :param sasl: the mechanism. GSSAPI uses *service* and the ticket of this process. PLAIN uses *user* and *password*.
+        None: no SASL.
     """
     from thrift.transport.TSocket import TSocket
     from thrift.transport.TSSLSocket import TSSLSocket
@@ -231,25 +236,25 @@ def transport(
     from airflow_hivelock.locks.hive.sasl import Negotiator
 
     def client() -> Any:
-        return Negotiator(host, service, username=user, password=password or "x")  # an empty password is refused
+        return Negotiator(host, service, username=user, password=password or "x")  # pure-sasl refuses an empty one
 
     return TSaslClientTransport(client, sasl, socket)
 
 
 def failure(server: str, error: BaseException) -> StoreUnavailable:
-    """Convert *error* of a client of *server*."""
+    """Convert an *error* of a connection to *server* to an error of this package."""
     reason = str(error).strip() or type(error).__name__
     if (inner := getattr(error, "inner", None)) and str(inner) not in reason:
         reason = f"{reason}: {inner}"
     reason = " ".join(reason.split())
     if "CERTIFICATE_VERIFY_FAILED" in reason:
         return AccessDenied(
-            f"{server} has a certificate that is not trusted here: {reason}. Set ca to the certificate of its authority. Use the "
-            "name in the URL that the certificate was issued to"
+            f"{server} has a certificate that is not trusted here: {reason}. Set ca to the certificate of its authority. In the "
+            "URL, use the name that the certificate was issued to"
         )
     if "Bad status" in reason or "SASL" in reason:
         return AccessDenied(
-            f"{server} refuses this process: {reason}. Check auth, and login and password or the ticket"
+            f"{server} refuses this process: {reason}. Check auth, and the login and password or the Kerberos ticket"
         )
     return StoreUnavailable(
         f"{server} did not answer: {reason}. Check that it runs, and that auth and ssl are as it expects"

@@ -1,4 +1,4 @@
-"""Locks of a Hive that locks in its metastore: each component of a request, held or waiting."""
+"""Locks and transactions of a Hive that locks in its metastore."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class TransactionalLock:
-    """A row of SHOW LOCKS of a Hive that locks in the metastore: the fields of its ``ShowLocksResponseElement``.
+    """A row of Hive's SHOW LOCKS. The fields are those of ``ShowLocksResponseElement``.
 
-    :param internal_id: the id of the lock's component. None if the metastore does not report it.
+    :param internal_id: the id of the lock's component. None: the metastore does not report it.
     :param partition: Hive's name of the partition, ``dt=2013-01-01/hr=04``. None for a lock on a table or a database.
     :param state: ``ACQUIRED``, ``WAITING``, ``ABORT`` or ``NOT_ACQUIRED``.
-    :param blocked_by: lock id and internal id of the blocker.
+    :param blocked_by: the lock id and the internal id of the blocker.
     :param type: ``SHARED_READ``, ``SHARED_WRITE``, ``EXCLUSIVE`` or ``EXCL_WRITE``.
     :param txn_id: None for a lock without a transaction, such as every lock of this package.
     """
@@ -48,7 +48,10 @@ class TransactionalLock:
 
 @dataclass(frozen=True)
 class TxnInfo:
-    """A row of SHOW TRANSACTIONS, with the fields of a ``TxnInfo``. :param state: ``OPEN`` or ``ABORTED``."""
+    """A row of Hive's SHOW TRANSACTIONS. The fields are those of ``TxnInfo``.
+
+    :param state: ``OPEN`` or ``ABORTED``.
+    """
 
     id: int
     state: str
@@ -60,32 +63,32 @@ class TxnInfo:
 
 @runtime_checkable
 class KeepsTransactions(Protocol):
-    """A backend with a store that keeps Hive's transactions."""
+    """A backend of a store that contains Hive's transactions."""
 
     def transactions(self) -> Sequence[TxnInfo]:
-        """Return the transactions that are open, or aborted and not yet cleaned up, in the server's order."""
+        """Return the open transactions, and the aborted ones that are not yet cleaned up, in the server's order."""
         ...
 
     def abort(self, ids: Sequence[int], *, reason: str, user: str) -> Sequence[TxnInfo]:
-        """End the open transactions *ids* and their locks.
+        """Abort the open transactions *ids*. Their locks end with them.
 
-        :return: the transactions before the call.
-        :raises HiveLockError: one of them is not open. Then none is ended.
+        :return: the transactions as they were before the call.
+        :raises HiveLockError: one of them is not open. Then none is aborted.
         """
         ...
 
 
 @runtime_checkable
 class ListsTransactional(Protocol):
-    """A backend with the SHOW LOCKS of Hive's transactional manager."""
+    """A backend that can list the locks of Hive's transactional manager."""
 
     def transactional(self, target: LockObject | None) -> Sequence[TransactionalLock]:
-        """Return the locks on *target*, for a database also those below it, in the server's order. None means all."""
+        """Return the locks on *target* in the server's order, for a database also those below it. None: all locks."""
         ...
 
 
 def locked(database: str, table: str = "", partition: str = "") -> LockObject | None:
-    """Return the object of those names, or a parent if its name is invalid here. None if the database's name is too."""
+    """Return the object with these names. If a name is invalid here, return the nearest valid parent, or None."""
     levels = tuple(unescape_level(level) for level in partition.split("/")) if partition else ()
     try:
         return LockObject(database, table, levels)
@@ -94,7 +97,7 @@ def locked(database: str, table: str = "", partition: str = "") -> LockObject | 
 
 
 def mode(lock_type: str) -> LockMode:
-    """Return the mode that a lock of Hive has for our readers. They wait for EXCL_WRITE, although Hive's do not.
+    """Return the mode for this package's readers. They wait for EXCL_WRITE, although Hive's readers do not.
 
     An unknown type counts as EXCLUSIVE.
     """
@@ -110,9 +113,9 @@ class Write(enum.Enum):
 
 
 def written(table: Table | None, write: Write, settings: TxnSettings) -> LockType:
-    """Return the lock type that Hive takes to write *table*. None is an unknown table.
+    """Return the type of the lock that Hive takes to write *table*. None: the table is unknown.
 
-    As AcidUtils.makeLockComponents, or DbTxnManager.acquireLocks before Hive 3.
+    This follows AcidUtils.makeLockComponents, and DbTxnManager.acquireLocks of Hive 2.
     """
     if table is None or table.format == ICEBERG:
         return LockType.EXCLUSIVE
@@ -129,11 +132,15 @@ def written(table: Table | None, write: Write, settings: TxnSettings) -> LockTyp
 
 
 def owner(agent: str, user: str) -> str:
-    """Return the id of the query, or the user if Hive does not report the query."""
+    """Return the owner of a lock: the id of its query, or the user if Hive does not report the query.
+
+    :param agent: Hive's ``agentInfo``.
+    """
     return agent if agent not in ("", "NULL", "Unknown") else user
 
 
 def notes(lock_type: str, transaction: str) -> list[str]:
-    """Return a lock's type and transaction as texts, if its mode does not already express them."""
+    """Return texts for the type and the transaction of a lock, for a listing. A type that equals its mode has no
+    text."""
     shown = [lock_type] if lock_type not in ("SHARED_READ", "EXCLUSIVE") else []
     return shown + ([f"transaction {transaction}"] if transaction not in ("", "0", "NULL") else [])

@@ -211,7 +211,7 @@ def test_a_session_that_turns_locking_off_locks_nothing_as_in_hive(
     session: StatementSession, caplog: pytest.LogCaptureFixture
 ) -> None:
     assert run(session, "set hive.support.concurrency=false").text == ""
-    assert caplog.messages[-1].startswith("NOT LOCKED from here on: SET hive.support.concurrency=false; others may")
+    assert caplog.messages[-1].startswith("NOT LOCKED from here on: SET hive.support.concurrency=false; other work may")
     for sql in ("lock table t exclusive", "unlock table t"):
         with pytest.raises(HiveLockError, match="turned off in this session, by SET hive"):
             run(session, sql)
