@@ -1,8 +1,8 @@
 """The hierarchy of lock objects, and the messages about requests. Conflicts and order are in :mod:`.queueing`.
 
-Hive's ZooKeeper locks conflict on one object only. So a request also takes SHARED on every parent of its objects.
-Hive's metastore has a hierarchy of its own. There only the named objects are locked (:func:`leaves`). A lock also
-conflicts with locks above and below its object (:class:`Footprint`).
+In ZooKeeper, Hive's locks conflict only on the same object, so a request also takes SHARED on every parent of its
+objects. Hive's metastore itself knows the hierarchy: a lock there also conflicts with locks above and below its object
+(:class:`Footprint`). So a request locks only the named objects (:func:`leaves`).
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ if TYPE_CHECKING:
 
 
 MOST_SHOWN = 6
-"""How many locks of a kind an error names."""
+"""The most locks of a kind that an error names."""
 
 order = attrgetter("database", "table", "partition")
-"""Sort key with the same order as the lock objects themselves, but faster."""
+"""A sort key. It gives the order of the lock objects themselves, but faster."""
 
 
 def with_parents(reads: Iterable[LockObject], writes: Iterable[LockObject]) -> tuple[Lock, ...]:
-    """SHARED on *reads*, EXCLUSIVE on *writes*, SHARED on all their parents; sorted, one lock per object.
+    """The locks for *reads* (SHARED) and *writes* (EXCLUSIVE), with SHARED on all their parents: one for each object.
 
-    The order is Hive's: lexicographic by object, parents first. An object that is written is locked EXCLUSIVE, even if
-    it is also read or is a parent of another.
+    They are in Hive's order: lexicographic by object, parents first. An object in *writes* is EXCLUSIVE even if it is
+    also in *reads*, or is a parent of another object.
     """
     modes = dict.fromkeys(reads, LockMode.SHARED) | dict.fromkeys(writes, LockMode.EXCLUSIVE)
     for target in list(modes):
@@ -45,20 +45,20 @@ def with_parents(reads: Iterable[LockObject], writes: Iterable[LockObject]) -> t
 
 
 def leaves(request: LockRequest) -> tuple[Lock, ...]:
-    """The locks of *request* where the server has a hierarchy of its own.
+    """The locks of *request* on a server that knows the hierarchy itself.
 
-    They have no parents, and no object that a lock above it already covers.
+    These are its locks without the parents, and without each object that another lock covers from above.
     """
     modes = {lock.object: lock.mode for lock in request.locks}
     return tuple(Lock(target, modes[target]) for target in components(request))
 
 
 def components(request: LockRequest, reads: LockType = LockType.SHARED_READ) -> dict[LockObject, LockType]:
-    """The lock types that *request* takes in Hive's transactional manager, for each object of :func:`leaves`.
+    """The type of each lock in :func:`leaves` in Hive's transactional manager.
 
-    SHARED_READ on a database is compatible with EXCLUSIVE on its tables, and so covers none of them.
+    SHARED_READ on a database does not conflict with EXCLUSIVE on its tables, so it covers none of them.
 
-    :param reads: the type to take for SHARED.
+    :param reads: the type for SHARED.
     """
     parents = {lock.object.parent for lock in request.locks}
     types = _TYPES | {LockMode.SHARED: reads}
@@ -86,7 +86,7 @@ def _covers(above: LockType | None, parent: LockObject, kind: LockType) -> bool:
 
 
 def beyond(held: Iterable[Lock], wanted: Iterable[Lock]) -> list[Lock]:
-    """Those of the *wanted* locks that the *held* ones do not contain: EXCLUSIVE contains all below it."""
+    """The *wanted* locks that the *held* locks do not cover. EXCLUSIVE covers all objects below it."""
     modes = {lock.object: lock.mode for lock in held}
     return [
         lock
@@ -97,12 +97,12 @@ def beyond(held: Iterable[Lock], wanted: Iterable[Lock]) -> list[Lock]:
 
 
 def left(standing: Lease, objects: frozenset[LockObject], known: Iterable[Lock] = ()) -> tuple[Lock, ...]:
-    """The locks of *standing* that remain after a partial release of *objects* and everything that it holds in them.
+    """The locks of the lease *standing* that remain after a partial release of *objects* and of all objects below them.
 
-    SHARED on a parent remains while a remaining lock is below it, or if it was asked for by itself.
+    SHARED on a parent remains if a remaining lock is below it, or if the request named the parent itself.
 
-    :param known: the locks that the holder believes to have. Releasing the same part twice is no error.
-    :raises InvalidRequest: one of *objects* was never in it.
+    :param known: the locks of the lease as its holder knows it. So it is no error to release the same part twice.
+    :raises InvalidRequest: the lease never held one of *objects*.
     """
     had = {lock.object for locks in (standing.locks, standing.released, known) for lock in locks}
     had |= {parent for target in had for parent in target.parents}
@@ -116,9 +116,9 @@ def left(standing: Lease, objects: frozenset[LockObject], known: Iterable[Lock] 
 
 
 def named(locks: Iterable[Lock], whole: Collection[LockObject] = ()) -> list[Lock]:
-    """The locks that were asked for, if that is known: without those that are SHARED only as parents of others.
+    """The locks that a request named: *locks* without the parents that are SHARED only for the locks below them.
 
-    :param whole: objects that are SHARED for their own sake.
+    :param whole: parents that the request named, too, if that is known.
     """
     held = list(locks)
     above = {parent for lock in held for parent in lock.object.parents}
@@ -128,16 +128,16 @@ def named(locks: Iterable[Lock], whole: Collection[LockObject] = ()) -> list[Loc
 
 
 def check_all(lease: Lease, standing: Iterable[Lock]) -> None:
-    """Check that a partial release has released none of the locks in *lease*.
+    """Check that all locks of *lease* are still held. A partial release may have released some.
 
     :param standing: the locks that are held now.
-    :raises LockLost: some locks of *lease* are not among them.
+    :raises LockLost: a lock of *lease* is no longer held.
     """
     holds = set(standing)
     if gone := [lock for lock in lease.locks if lock not in holds]:
         raise LockLost(
-            f"{lease.owner}: lease {lease.id} has released {_strongest(gone)}. Stop the work on that, and continue with the "
-            "lease that the release returned"
+            f"{lease.owner}: lease {lease.id} has released {_strongest(gone)}. Stop the work on these objects, and continue with "
+            "the lease that the release returned"
         )
 
 
@@ -157,11 +157,12 @@ def _not_in(standing: Lease, never: Sequence[LockObject]) -> str:
 
 
 def types_conflict(one: LockType, other: LockType, *, excl_write: bool) -> bool:
-    """Whether two types of Hive's transactional manager exclude each other, on one object or on it and its parent.
+    """Whether two lock types of Hive's transactional manager conflict, on one object, or on an object and its parent.
 
-    TxnHandler.checkLock, Hive 2.3 to 4.2; measured on 2.3.10, 3.1.3, 4.0.1, 4.1.0 and 4.2.1.
+    This follows TxnHandler.checkLock of Hive 2.3 to 4.2, and was measured on 2.3.10, 3.1.3, 4.0.1, 4.1.0 and 4.2.1.
 
-    :param excl_write: the server has EXCL_WRITE. It excludes SHARED_WRITE, and two SHARED_WRITE do not conflict.
+    :param excl_write: the server has EXCL_WRITE, which conflicts with SHARED_WRITE. There, two SHARED_WRITE do not
+        conflict.
     """
     pair = (one, other)
     if LockType.EXCLUSIVE in pair:
@@ -170,7 +171,7 @@ def types_conflict(one: LockType, other: LockType, *, excl_write: bool) -> bool:
 
 
 class Footprint:
-    """Locks in a hierarchy: what they exclude on the same objects, above and below them.
+    """Locks on a server that knows the hierarchy, with the locks that they exclude at, above and below their objects.
 
     :param excl_write: as in :func:`types_conflict`.
     """
@@ -196,7 +197,7 @@ class Footprint:
 
 
 def excluder(locks: Iterable[Lock]) -> Callable[[Lock], bool]:
-    """Return a test whether a lock conflicts with one of *locks*, for a server with a hierarchy of its own."""
+    """Return a function that checks whether a lock conflicts with *locks*, for a server that knows the hierarchy."""
     footprint = Footprint(((lock.object, _TYPES[lock.mode]) for lock in locks), excl_write=True)
     return lambda lock: footprint.excludes(lock.object, _TYPES[lock.mode])
 
@@ -212,18 +213,18 @@ def takes_over(
     held: bool,
     released: Iterable[Lock] = (),
 ) -> bool:
-    """Whether a *call* for *request* takes over from its owner's *earlier* call; False: it starts a new request.
+    """Whether a *call* for *request* takes over its owner's *earlier* request. False: it starts a new request.
 
-    :param held: the earlier call's request holds; otherwise it waits.
+    :param held: the earlier request holds its locks. Otherwise it waits.
     :param released: the locks that the owner's partial releases have given back.
-    :raises Superseded: a later call acts for the owner, or has released.
+    :raises Superseded: a later call acts for the owner, or has released the lease.
     :raises Withdrawn: a person has withdrawn the request since this call began.
     :raises LeaseMismatch: the owner waits for or holds other locks.
     """
     start = queueing.take_over(call, request.locks, request.named, earlier)
     if earlier is not None and start is queueing.Start.STALE and earlier.withdrawn:
         raise Withdrawn(
-            f"{request.owner}: its request was withdrawn while it waited. Ask again if the work is still to be done"
+            f"{request.owner}: its request was withdrawn while it waited. Ask again if the work is still needed"
         )
     if earlier is not None and start is queueing.Start.STALE:
         raise Superseded(
@@ -237,14 +238,16 @@ def takes_over(
 def mismatch(
     owner: str, standing: Iterable[Lock], asked: Iterable[Lock], *, held: bool, released: Iterable[Lock] = ()
 ) -> LeaseMismatch:
-    """The error that lists how the *standing* locks of *owner*, *held* or waited for, differ from the *asked* ones.
+    """The error that lists the differences between the locks that *owner* has or waits for, and the *asked* locks.
 
+    :param standing: the locks of the owner's present request.
+    :param held: the owner holds these locks. Otherwise it waits for them.
     :param released: the locks that the owner's partial releases have given back.
     """
     if gone := list(released):
         return LeaseMismatch(
             f"{owner} holds the rest of a lease that has released {_strongest(gone)}. When its work has ended, release the rest. "
-            "Then ask again for all of it"
+            "Then ask again for all objects"
         )
     verb, has = ("holds", "held") if held else ("already waits for", "waited for")
     had = {lock.object: lock.mode for lock in standing}
@@ -279,23 +282,23 @@ def reprioritized(
 ) -> queueing.QueuePlace:
     """The new place of the owner's request; see :func:`.queueing.reprioritized`.
 
-    :raises InvalidRequest: it has that priority already, or can overtake no other request.
+    :raises InvalidRequest: the request already has this priority, or it can overtake no other request.
     """
     if own.position.rank == place.position.rank:
-        raise InvalidRequest(f"{owner} has priority {-own.position.rank} already")
+        raise InvalidRequest(f"{owner} has priority {-own.position.rank} already. Give another number")
     moved = queueing.reprioritized(place, own, waiting, oldest)
     if moved is None:
         raise InvalidRequest(
-            f"{owner} has waited for the bound on overtaking (passing_s), and so have all requests before it. They are not "
-            "overtaken any more. Lower their priority, or withdraw them"
+            f"{owner} cannot overtake the requests before it, because each has waited for the limit on overtaking (passing_s). "
+            "Lower their priority, or withdraw them"
         )
     return moved
 
 
 def escalate(locks: Iterable[Lock], table: LockObject) -> tuple[Lock, ...]:
-    """*locks* with EXCLUSIVE on *table* in place of all locks below it.
+    """*locks* with EXCLUSIVE on *table* instead of all locks below it.
 
-    EXCLUSIVE for reads too: SHARED on a table keeps no writer out of its partitions.
+    Reads need EXCLUSIVE, too: SHARED on a table does not keep writers out of its partitions.
     """
     kept = (lock for lock in locks if not lock.object.is_below(table))
     return tuple(Lock(table, LockMode.EXCLUSIVE) if lock.object == table else lock for lock in kept)
@@ -317,12 +320,11 @@ def request(
     types: Mapping[LockObject, LockType] | None = None,
     asked: datetime | None = None,
 ) -> LockRequest:
-    """Check and build the request for *reads* and *writes*: names (ranges included) or objects.
+    """Return the request for *reads* and *writes*. Each is a name, which can be a range, or an object.
 
-    Objects are used unchanged. A name is refused if one of its values looks like another spelling of what Hive and
-    Spark store.
+    Objects are used unchanged. A name is refused if Hive and Spark would store one of its values in another spelling.
 
-    :raises InvalidRequest: naming the input that is wrong.
+    :raises InvalidRequest: an argument is invalid. The message names it.
     """
     shared, exclusive = objects("reads", reads, spelled=True), objects("writes", writes, spelled=True)
     locks = with_parents(shared, exclusive)
@@ -334,11 +336,12 @@ def request(
 
 
 def objects(what: str, given: Iterable[str | LockObject], *, spelled: bool = False) -> list[LockObject]:
-    """The objects with the names *given*, ranges expanded.
+    """The objects with these names. A range becomes all of its objects.
 
-    :param what: the argument's name, for the error.
-    :param spelled: refuse names with a value that looks like another spelling.
-    :raises InvalidRequest: a name is malformed, or *given* is one name and not a list.
+    :param what: the argument's name, for the error message.
+    :param given: names or objects.
+    :param spelled: whether to check each name with :func:`.spelling.check_spelling`.
+    :raises InvalidRequest: a name is malformed, or *given* is not a list.
     """
     if isinstance(given, str | LockObject) or not isinstance(given, Iterable):
         raise InvalidRequest(f"{what}={str(given)!r} must be a list of names, as in [{str(given)!r}]")
@@ -356,14 +359,14 @@ def objects(what: str, given: Iterable[str | LockObject], *, spelled: bool = Fal
 
 
 def concern(locks: Iterable[Lock], target: LockObject | None) -> bool:
-    """Whether one of *locks* is on *target* or below it; None means every object."""
+    """Whether one of *locks* is on *target* or below it. True if *target* is None."""
     return target is None or any(lock.object == target or lock.object.is_below(target) for lock in locks)
 
 
 def holders(held: Iterable[tuple[Lease, str]], target: LockObject | None) -> list[Holder]:
-    """The holders of the locks on *target* and below it, for a listing.
+    """The holders on *target* and below it, for a listing.
 
-    :param held: pairs of a lease and the query that it is for.
+    :param held: each lease, with the query that Hive shows for it.
     """
     return as_shown(
         Holder(lock.object, lock.mode, lease.owner, lease.since, lease.id, lease.token, lease.expires, True, query)
@@ -374,5 +377,5 @@ def holders(held: Iterable[tuple[Lease, str]], target: LockObject | None) -> lis
 
 
 def as_shown(found: Iterable[Holder]) -> list[Holder]:
-    """Sort for a listing: by object, and the earliest first."""
+    """Sort the holders for a listing: by object, then by time."""
     return sorted(found, key=lambda holder: (*order(holder.object), holder.since, holder.owner))

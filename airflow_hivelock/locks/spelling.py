@@ -1,24 +1,24 @@
-"""The spelling that Hive and Spark store for a value of a partition column.
+"""The spelling in which Hive and Spark store a value of a partition column.
 
-A lock on another spelling of a value than Hive's and Spark's conflicts with none of their locks. Measured with Hive
-2.3.10 (ADD PARTITION, LOAD DATA) and Spark 4.3.0 (ADD PARTITION, INSERT):
+Locks on two spellings of one value do not conflict. So names must have the spelling that Hive and Spark store. It was
+measured with Hive 2.3.10 (ADD PARTITION, LOAD DATA) and Spark 4.3.0 (ADD PARTITION, INSERT):
 
 ==================  ====================  ==============================================================
-type                stored as             refused, since the two store it differently or not at all
+type                stored as             refused, because the two store it differently or not at all
 ==================  ====================  ==============================================================
 string, varchar(n)  as it is written      more than n characters: Hive cuts them off, Spark refuses them
 char(n)             filled up with ' '    the same
-tinyint … bigint    ``7`` for 07 and +7   what is out of range (Hive: 300 is the tinyint 44) or no number
+tinyint … bigint    ``7`` for 07 and +7   other texts, and numbers out of range (Hive: 300 is the tinyint 44)
 date                ``2024-02-09`` for    days that do not exist (Hive: 2024-02-30 is 2024-03-01)
                     2024-2-9
 boolean             ``true``, ``false``   all except these two, in any case (Hive: each text is true)
 decimal(p,s)        ``1.25``              fewer than s decimals: Hive keeps ``1.5``, Spark ``1.50``
-double, float       ``1.5`` for 1.50      what is kept with an exponent, and more digits than it has
+double, float       ``1.5`` for 1.50      numbers that are kept with an exponent, and too many digits
 timestamp           ``2024-02-09 10:…``   whole seconds: Hive keeps ``10:00:00.0``, Spark ``10:00:00``
 ==================  ====================  ==============================================================
 
-When the type is unknown, a value is refused if it looks like a date, a number or a boolean in another spelling. A
-timestamp is refused as well, because a date column cuts it short.
+If the type is unknown, a value is refused if it looks like another spelling of a date, a number or a boolean. A
+timestamp is also refused, because a date column keeps only its date.
 """
 
 from __future__ import annotations
@@ -56,9 +56,9 @@ _MOMENT_LIKE = re.compile(_DAY.pattern + "[ T].*", re.ASCII | re.DOTALL)
 
 
 def type_of(text: str) -> str:
-    """Return a column's type as a metastore writes it, from the type that a user writes.
+    """Return the metastore's name of the type that a user wrote as *text*.
 
-    :raises InvalidRequest: no known type of a partition column.
+    :raises InvalidRequest: *text* is not a type of a partition column.
     """
     kind = re.sub(r"\s*([(),])\s*", r"\1", " ".join(text.lower().split()))
     kind = _SYNONYMS.get(kind, kind.replace("numeric(", "decimal("))
@@ -72,13 +72,12 @@ def type_of(text: str) -> str:
 
 
 def canonical(value: str, kind: str) -> str:
-    """Return the spelling of *value* that Hive and Spark store in a column of type *kind*. It is its own canonical
-    form.
+    """Return the spelling of *value* that Hive and Spark store in a column of type *kind*.
 
-    :param value: unescaped; the default partition's name or ``""`` means NULL.
-    :param kind: Hive's type, in lower case; empty if unknown.
-    :raises InvalidRequest: there is no single such spelling. The message has the reason and what to write, and not the
-        object.
+    :param value: without Hive's escapes. ``""`` and the default partition's name mean NULL.
+    :param kind: Hive's type, in lower case; empty if it is unknown.
+    :raises InvalidRequest: Hive and Spark store no common spelling. The message has the reason and what to write. The
+        caller adds the object.
     """
     if value in ("", DEFAULT_PARTITION):
         return value
@@ -102,12 +101,12 @@ def canonical(value: str, kind: str) -> str:
 
 
 def as_written(kind: str) -> bool:
-    """Whether each value of that type has one spelling. True if the type is unknown."""
+    """Whether Hive and Spark store values of this type as they are written. True if the type is unknown."""
     return not kind or STRING.fullmatch(kind) is not None
 
 
 def is_date(text: str) -> bool:
-    """Whether the text is a date in the stored form, ``2013-01-01``."""
+    """Whether *text* is a date in the spelling that Hive and Spark store, ``2013-01-01``."""
     try:
         return date.fromisoformat(text).isoformat() == text
     except ValueError:
@@ -116,9 +115,9 @@ def is_date(text: str) -> bool:
 
 @lru_cache(maxsize=16_384)
 def check_spelling(target: LockObject) -> None:
-    """Refuse a partition without known types if one of its values looks like another spelling.
+    """Refuse a partition of unknown types if one of its values looks like another spelling.
 
-    :raises InvalidRequest: it names the usual spelling, and how to use the value as it is written.
+    :raises InvalidRequest: the message has the usual spelling, and a way to lock the value as it is written.
     """
     for column, value in target.partition:
         try:
@@ -126,7 +125,7 @@ def check_spelling(target: LockObject) -> None:
         except InvalidRequest as error:
             raise InvalidRequest(
                 f"{target}: {error}, and the type of {column} is unknown here. Locks on two spellings of a value do not conflict. "
-                "Write the value as Hive and Spark keep it. Or give a LockObject, which is used as it is written"
+                "Write the value as Hive and Spark store it. A LockObject is used as it is written"
             ) from error
 
 
@@ -164,7 +163,7 @@ def _timestamp(value: str) -> str:
     fraction = ((match and match[7]) or "").rstrip("0")
     if not fraction or len(fraction) > 6:
         raise InvalidRequest(
-            f"{value!r} has two names: Hive keeps it as '{moment}.{fraction or '0'}', "
+            f"{value!r} has two names: Hive stores it as '{moment}.{fraction or '0'}', "
             f"Spark as '{moment}{fraction and '.'}{fraction[:6]}'. Lock the level above it instead"
         )
     return f"{moment}.{fraction}"
@@ -176,7 +175,7 @@ def _floating(value: str, kind: str) -> str:
     plain = len(whole) <= 7 and (whole != "0" or not digits or not fraction.startswith("000"))
     if not whole or not plain or len(digits) > _DIGITS[kind] or (sign and not digits):
         raise InvalidRequest(
-            f"{value!r} is not a valid {kind} that keeps all its digits without an exponent. Write one as in 1.5"
+            f"{value!r} is not a valid {kind}, or it would be stored with an exponent or fewer digits. Write one as in 1.5"
         )
     return f"{sign}{whole}.{fraction or '0'}"
 
@@ -186,18 +185,18 @@ def _decimal(value: str, precision: int, scale: int, kind: str) -> str:
         raise InvalidRequest(f"{value!r} is not a valid {kind}. Write a number with {scale} decimals")
     sign, whole, fraction = _parts(value)
     if len(fraction) > scale or len(whole.lstrip("0")) > precision - scale:
-        raise InvalidRequest(f"{value!r} is not a valid {kind}, because it has more digits")
+        raise InvalidRequest(f"{value!r} has more digits than a {kind} can store. Write fewer")
     sign = sign if (whole + fraction).strip("0") else ""
     short, full = (sign + whole + ("." + digits if digits else "") for digits in (fraction, fraction.ljust(scale, "0")))
     if short != full:
         raise InvalidRequest(
-            f"{value!r} has two names: Hive keeps it as {short!r}, Spark as {full!r}. Lock the level above it instead"
+            f"{value!r} has two names: Hive stores it as {short!r}, Spark as {full!r}. Lock the level above it instead"
         )
     return full
 
 
 def _parts(number: str) -> tuple[str, str, str]:
-    """Split a number into its sign, the digits before the point and those after it, without superfluous zeros."""
+    """Split a number into its sign, the digits before the point and the digits after it, without superfluous zeros."""
     whole, _, fraction = number.lstrip("+-").partition(".")
     return "-" if number.startswith("-") else "", whole.lstrip("0") or "0", fraction.rstrip("0")
 
@@ -205,7 +204,7 @@ def _parts(number: str) -> tuple[str, str, str]:
 def _short(value: str, most: int, kind: str) -> str:
     if len(value) > most:
         raise InvalidRequest(
-            f"{value!r} is longer than a {kind}. Hive cuts it off, and Spark refuses it. Write a shorter value"
+            f"{value!r} is longer than a {kind}. Hive would cut it off, and Spark would refuse it. Write a shorter value"
         )
     return value
 
@@ -213,13 +212,13 @@ def _short(value: str, most: int, kind: str) -> str:
 def _plain(value: str) -> str:
     """Return *value* of a column of unknown type, or refuse it."""
     if (kept := _usual(value)) != value:
-        meant = f"another spelling of {kept!r}" if kept else "a date, a timestamp or a number that is rewritten"
+        meant = f"another spelling of {kept!r}" if kept else "a date, a timestamp or a number that Hive would rewrite"
         raise InvalidRequest(f"{value!r} looks like {meant}")
     return value
 
 
 def _usual(value: str) -> str:
-    """The usual spelling of *value* if it looks like more than a string; empty if there is no single one."""
+    """The usual spelling of *value* if it looks like a date, a boolean or a number; empty if it has several."""
     if (stripped := value.strip(" ")) != value:
         return _usual(stripped)
     if value.lower() in ("true", "false"):

@@ -1,7 +1,6 @@
-"""URLs of lock stores: how to show one without its passwords, how to read its options, and the libraries that a store
-needs.
+"""URLs of lock stores: checks, options, passwords, TLS, and the libraries that a store needs.
 
-Passwords can be in the login and among the options.
+A password can be in the login or in an option.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ DAY_S = 86_400.0
 YEAR_S = 366 * DAY_S
 
 _SECRET = re.compile(r"pass|secret|token|scram", re.IGNORECASE)
-"""Options that must not be shown: ``key_password`` here; ``sslpassword`` and ``scram_client_key`` of libpq."""
+"""The names of secret options: ``key_password`` of this package; ``sslpassword`` and ``scram_client_key`` of libpq."""
 
 _SALT = os.urandom(16)
 
@@ -33,10 +32,12 @@ _HOSTS = re.compile(r"(\[[^\]]*\]|[^:\[\],]*)(:\d*)?(,(\[[^\]]*\]|[^:\[\],]*)(:\
 def check(url: str, of: str = "the lock store") -> None:
     """Refuse a URL that cannot be split into its parts.
 
-    :raises InvalidRequest: the message does not repeat the URL, because the end of its password is unknown.
+    :param of: what the URL is for, for the error message.
+    :raises InvalidRequest: the URL is malformed. The message does not contain it, because the end of its password is
+        unknown.
     """
     try:
-        if not url.isprintable():  # urlsplit silently drops some of these characters
+        if not url.isprintable():  # urlsplit would silently drop some of these characters
             raise ValueError("characters that a URL cannot have")
         parts = urlsplit(url)
         whole = not _cut_short(parts) and _HOSTS.fullmatch(parts.netloc.rpartition("@")[2])
@@ -50,13 +51,15 @@ def check(url: str, of: str = "the lock store") -> None:
 
 
 def _cut_short(parts: SplitResult) -> bool:
-    """Whether a /, ? or # may be part of the password, so that the login continues after it:
-    ``zookeeper://ann:12?word@zk/hive``."""
+    """Whether a ``/``, ``?`` or ``#`` may be inside the password, as in ``zookeeper://ann:12?word@zk/hive``.
+
+    The rest of the login is then in a later part of the URL.
+    """
     return bool(parts.netloc) and any("@" in part for part in (parts.path, parts.query, parts.fragment))
 
 
 def shown(url: str) -> str:
-    """*url* without its passwords; only its scheme if the end of a password is unknown."""
+    """Return *url* without its passwords. If the end of a password is unknown, return only its scheme."""
     parts = urlsplit(url)
     if _cut_short(parts):
         return f"{parts.scheme}://***"
@@ -71,7 +74,7 @@ def shown(url: str) -> str:
 
 
 def secrets(url: str) -> list[str]:
-    """The passwords in *url*, each as it is written there and decoded."""
+    """The passwords in *url*, each as it is written there, and decoded."""
     parts = urlsplit(url)
     pairs = [option.partition("=")[::2] for option in parts.query.split("&")]
     written = [parts.password or "", *(value for name, value in pairs if _SECRET.search(name))]
@@ -79,16 +82,17 @@ def secrets(url: str) -> list[str]:
 
 
 def fingerprint(url: str) -> str:
-    """A text that identifies *url* within this process, without its passwords."""
+    """A text without passwords that identifies *url* in this process."""
     if not secrets(url):
         return url
     return f"{shown(url)} {hashlib.blake2b(url.encode(), key=_SALT, digest_size=8).hexdigest()}"
 
 
 def seconds(name: str, value: str | float, *, most_s: float = YEAR_S, or_none: bool = False) -> float:
-    """Return a number of seconds, above 0 unless *or_none* allows 0.
+    """Return *value* as a number of seconds.
 
-    :raises InvalidRequest: *value* is no such number.
+    :param or_none: 0 is allowed.
+    :raises InvalidRequest: *value* is not a number in the allowed range.
     """
     try:
         found = float(value)
@@ -101,9 +105,9 @@ def seconds(name: str, value: str | float, *, most_s: float = YEAR_S, or_none: b
 
 
 def truth(name: str, text: str) -> bool:
-    """Return True or False for the text ``true`` or ``false``.
+    """Return the boolean of the text ``true`` or ``false``.
 
-    :raises InvalidRequest: *text* is neither of them.
+    :raises InvalidRequest: *text* is neither.
     """
     if text not in ("true", "false"):
         raise InvalidRequest(f"{name}={text!r} is invalid. Use true or false")
@@ -119,20 +123,21 @@ def tls(
     verify: str = "full",
     options: tuple[str, str] = ("ca", "cert, key, key_password"),
 ) -> ssl.SSLContext:
-    """The TLS context for a connection to a lock store. Files are PEM files; each call reads them again.
+    """Return the TLS context for a connection to a lock store. Each call reads the PEM files again.
 
-    :param ca: the authorities that are trusted; default: the system's.
-    :param cert: this process's own certificate. *password* decrypts its *key*.
-    :param verify: ``full``; ``ca``, without the server's name; ``none``.
-    :param options: what the URL calls *ca*, and the rest.
-    :raises AccessDenied: a file that cannot be used.
+    :param ca: the trusted authorities. The default is the system's.
+    :param cert: the certificate of this process. *password* decrypts its *key*.
+    :param verify: ``full`` checks the certificate and the name of the server; ``ca`` only the certificate; ``none``
+        neither.
+    :param options: the URL's names for *ca* and for the other files, for the error message.
+    :raises AccessDenied: a file cannot be used.
     """
     files, paths = options[0], [ca]
     try:
         context = ssl.create_default_context(cafile=ca)
         if cert:
             files, paths = options[1], [cert, key]
-            context.load_cert_chain(cert, key, lambda: password or "")  # or OpenSSL would ask the terminal
+            context.load_cert_chain(cert, key, lambda: password or "")  # without this, OpenSSL would ask the terminal
     except (OSError, ValueError) as error:
         named = " and ".join(path for path in paths if path)  # OpenSSL's error has no path
         raise AccessDenied(f"{files} cannot be used ({named}: {error}). Give PEM files on this host") from error
@@ -144,7 +149,9 @@ def tls(
 def need(why: str, *modules: str, extra: str) -> None:
     """Check that client libraries are installed.
 
-    :raises HiveLockError: one of them is missing; the extra *extra* installs it.
+    :param why: what they are needed for, as in ``to ask the metastore``.
+    :param extra: the extra of this package that installs them.
+    :raises HiveLockError: one of them is missing.
     """
     try:
         for module in modules:

@@ -1,7 +1,7 @@
-"""Checks of values from a lock store: each returns the whole value, or raises ValueError or TypeError.
+"""Checks of values from a lock store. Each raises ValueError or TypeError if the value is invalid.
 
-Other clients may write to the store. JSON accepts values that fail later: numbers that are no time, lone surrogates
-that cannot be printed, and lists too deep to be read. So each value is checked once, where it enters.
+Other clients may write to the store, and JSON allows values that would fail later: numbers that are no time, lone
+surrogates that cannot be printed, and lists that are nested too deeply. So each value is checked when it is read.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ if TYPE_CHECKING:
 
 MOST_NUMBER = 2**63 - 1
 MOST_MS = 250_000_000_000_000
-"""In the year 9892. Python's times end in 9999, and a time plus the length of a lease must not pass that."""
+"""A time in the year 9892. Python's times end in 9999, and the end of a lease must be before that."""
 
 
 @lru_cache(maxsize=1_000)
 def complain(log: logging.Logger, error: str, version: int) -> None:
-    """Log an unreadable value once for each *version* of it, because a page reads it every second."""
+    """Log an unreadable value, but only once for each *version*, because a page reads it every second."""
     log.warning("%s", error)
 
 
