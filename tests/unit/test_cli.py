@@ -479,7 +479,7 @@ def test_capabilities_have_a_line_each_with_its_meaning(run: Run) -> None:
     code, out, _ = run("capabilities")
     names = [field.name for field in fields(Capabilities)]
     assert (code, [line.split()[1] for line in out.splitlines()]) == (0, names)
-    assert "no   expires       a lease that is not renewed in time blocks no request any longer" in out
+    assert "no   expires       an expired lease blocks no request" in out
     (rows,) = map(json.loads, run("--output", "json", "capabilities")[1].splitlines())
     assert {row["capability"]: row["promised"] for row in rows}["acquires"] is True
 
