@@ -59,8 +59,8 @@ USED = NamespaceUse("/hive_used", hives=2, objects=True)
         ([replace(OWN, made_here=True), USED], "error", "and it locks below /hive_used"),
         ([replace(OWN, made_here=True), USED, replace(USED, path="/b")], "error", "below /hive_used and /b"),
         ([OWN, USED], "error", "and it locks below /hive_used"),
-        ([OWN], "warning", "no server of Hive was asked"),
-        ([replace(OWN, objects=True), USED], "warning", "no server of Hive was asked"),
+        ([OWN], "warning", "No server of Hive was asked"),
+        ([replace(OWN, objects=True), USED], "warning", "No server of Hive was asked"),
         ([replace(OWN, hives=1, objects=True), USED], "ok", "Hive locks below /hive_own"),
     ],
 )

@@ -189,7 +189,7 @@ def _unasked(manager: LockManager) -> Finding:
     if not manager.capabilities.seen_by_hive:
         return Finding("Hive does not see this lock store. Its locks only keep its own users apart", warning=True)
     return Finding(
-        "Hive sees these locks only if it also locks in ZooKeeper, and no server of Hive was asked about that. "
+        "Hive sees these locks only if it also locks in ZooKeeper. No server of Hive was asked about that. "
         "To check it, name Hive's metastore or a HiveServer2. On CDP, HDP 3 and Dataproc, Hive locks elsewhere",
         warning=True,
     )
