@@ -29,6 +29,9 @@ _RUNS = "_execute"
 _FETCHES = "_execute_and_fetch_as_iterator"
 """The two methods of the client that send a plan to the server. All other methods use them."""
 
+_NO_ANSWER = "SparkConnectGrpcException"
+"""The class of an error of the connection. The server may still run the request. Spark's own errors have subclasses."""
+
 _originals: dict[str, Any] = {}
 _enabled: dict[int, ConnectLocks] = {}
 """The locks of each session, by the id of its client."""
@@ -99,8 +102,13 @@ class ConnectLocks:
         """Interrupt everything that the session runs on the server."""
         self._spark.interruptAll()
 
-    def interrupt(self) -> bool:
-        """Interrupt everything that the session runs. Return False, because the server does not report when it has ended."""
+    def ended(self, error: BaseException) -> bool:
+        """Whether the request has ended on the server after *error*.
+
+        After an interruption, cancel what the session runs. Return False, because the server does not report its end.
+        """
+        if isinstance(error, Exception):
+            return type(error).__name__ != _NO_ANSWER
         self.cancel()
         return False
 

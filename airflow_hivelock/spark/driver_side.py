@@ -5,19 +5,23 @@ from __future__ import annotations
 import logging
 import threading
 import time
+from functools import partial
 from typing import TYPE_CHECKING, Any
+
+from py4j.protocol import Py4JError, Py4JJavaError
 
 from airflow_hivelock.locks.pauses import pauses
 from airflow_hivelock.spark import interception
 from airflow_hivelock.spark.driver_work import work_of
 from airflow_hivelock.spark.jvm import items, optional
+from airflow_hivelock.spark.jvm_threads import JvmThreads
 from airflow_hivelock.spark.leases import DriverName
 from airflow_hivelock.spark.plans import SessionPlans
 from airflow_hivelock.spark.statements import StatementLocks
 from airflow_hivelock.spark.waiting import MOST_SHOWN
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
     from airflow_hivelock.locks.hive.catalog import Catalog
     from airflow_hivelock.locks.plan.text import Plan
@@ -38,6 +42,7 @@ class DriverSide:
     def __init__(self, spark: Any, **options: Any) -> None:
         self._spark = spark
         self._plans = SessionPlans(spark, **options)
+        self._threads = JvmThreads(spark.sparkContext._gateway)
         self.name = spark.sparkContext.appName
         self.driver = DriverName(spark.sparkContext.applicationId, spark.sparkContext.master)
         self._statements: StatementLocks | None = None
@@ -59,7 +64,7 @@ class DriverSide:
         return self._plans.of_sql(session._jsparkSession, statement, runs=True).plan
 
     def start(self, leases: DriverLeases) -> None:
-        self._statements = StatementLocks(self._spark.sparkContext, self._plans, leases)
+        self._statements = StatementLocks(self._spark.sparkContext, self._plans, leases, self._threads.note)
         interception.install(self._statements)
 
     def stop(self) -> None:
@@ -74,47 +79,64 @@ class DriverSide:
         runtime = self._spark._jvm.java.lang.management.ManagementFactory.getRuntimeMXBean()
         return int(runtime.getName().partition("@")[0])
 
-    def interrupt(self) -> bool:
-        """Cancel all jobs and wait until all statements have ended in the JVM. Return whether they have ended.
+    def ended(self, error: BaseException) -> bool:
+        """Whether all statements have ended in the JVM after *error*.
 
-        A new thread asks the JVM, because the interrupted thread may have an unread answer on its connection. The JVM may
-        not answer the new thread, so the wait for that thread has a limit.
+        After an interruption, cancel all jobs and wait for the end of all statements. A new thread asks the JVM, because
+        the interrupted thread may have an unread answer on its connection. The JVM may not answer the new thread, so the
+        wait for that thread has a limit.
         """
+        # In PySpark 3.5 and 4.0, Ctrl-C during a call raises a Py4JError, because PySpark's handler uses the busy connection.
+        unanswered = isinstance(error, Py4JError) and not isinstance(error, Py4JJavaError)
+        if isinstance(error, Exception) and not unanswered:
+            return True
         ended = threading.Event()
-        thread = threading.Thread(target=_end, args=(self._spark, ended), name="hive-locks-end", daemon=True)
+        noted = self._threads.noted()
+        call_runs = partial(self._threads.runs_call, noted) if noted else lambda: False
+        arguments = self._spark, call_runs, ended, unanswered
+        thread = threading.Thread(target=_end, args=arguments, name="hive-locks-end", daemon=True)
         thread.start()
         thread.join(ENDS_S)
         return ended.is_set()
 
 
-def _end(spark: Any, ended: threading.Event) -> None:
-    """Cancel all jobs, and set *ended* when no statement runs. Give up after :data:`ENDS_S`."""
+def _end(spark: Any, call_runs: Callable[[], bool], ended: threading.Event, unanswered: bool) -> None:
+    """Cancel all jobs, and set *ended* when no statement runs. Give up after :data:`ENDS_S`.
+
+    :param call_runs: whether the interrupted call still runs in the JVM.
+    :param unanswered: do nothing if that call has ended: it has failed, and no user has interrupted it.
+    """
     try:
-        running = _cancelled(spark)
+        running = _cancelled(spark, call_runs) if not unanswered or call_runs() else []
     except Exception:
         log.exception("It is not known whether the cancelled statements have ended")
         return
     if not running:
         ended.set()
         return
-    named = "; ".join(str(each.description()) for each in running[:MOST_SHOWN])
+    named = "; ".join(running[:MOST_SHOWN])
     log.error("%d statements still run %g s after they were cancelled: %s", len(running), ENDS_S, named)
 
 
-def _cancelled(spark: Any) -> list[Any]:
+def _cancelled(spark: Any, call_runs: Callable[[], bool]) -> list[str]:
     """Cancel all jobs, and wait until no statement runs. Return those that still run after :data:`ENDS_S`."""
     until = time.monotonic() + ENDS_S
-    spark.sparkContext.cancelAllJobs()
     store = spark._jsparkSession.sharedState().statusStore()
     running: list[Any] = []
+    in_call = True
     for pause_s in pauses(*PAUSES_S):
+        if in_call:  # the call may have started another job
+            spark.sparkContext.cancelAllJobs()
+        # The call comes before the list: a statement that it starts after this line is seen in the next round.
+        in_call = call_runs()
         # The list of all statements is long, so it is read only first and last. A statement may have started another one.
         running = _unended(optional(store.execution(each.executionId())) for each in running)
         running = running or _unended(items(store.executionsList()))
-        if not running or time.monotonic() + pause_s > until:
+        if not (running or in_call) or time.monotonic() + pause_s > until:
             break
         time.sleep(pause_s)
-    return running
+    named = [str(each.description()) for each in running]
+    return named or ["a statement that Spark plans"] * in_call
 
 
 def _unended(executions: Iterable[Any]) -> list[Any]:

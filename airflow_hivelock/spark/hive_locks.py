@@ -70,8 +70,11 @@ class Side(Protocol):
         """Cancel the running statements."""
         ...
 
-    def interrupt(self) -> bool:
-        """Cancel the running statements and wait until they have ended. Return whether they have ended."""
+    def ended(self, error: BaseException) -> bool:
+        """Whether a statement of this thread has ended after *error*.
+
+        After an interruption, cancel the running statements and wait for their end.
+        """
         ...
 
 
@@ -177,7 +180,7 @@ def enable_hive_locks(
         timeout_s=timeout_s,
         progress=progress,
         stop=lambda _: side.cancel(),
-        interrupted=side.interrupt,
+        ended=side.ended,
     )
     side.start(leases)
     return HiveLocks(side, leases)

@@ -83,7 +83,8 @@ class DriverLeases:
     :param lease_s: how long a lease is trusted without renewal, in seconds. A thread renews it after each third of it.
     :param timeout_s: how long a statement waits for its locks, in seconds. None: without a limit.
     :param stop: called when a lease is lost while its statement runs.
-    :param interrupted: called when a statement is interrupted, as by Ctrl-C. Returns whether the statement has ended.
+    :param ended: called with the error of a statement. Returns whether the statement has ended in Spark. After an
+        interruption, as by Ctrl-C, it waits for that end.
     """
 
     def __init__(
@@ -98,7 +99,7 @@ class DriverLeases:
         timeout_s: float | None = 3600.0,
         progress: bool | None = None,
         stop: Callable[[Lease], None] = lambda lease: None,
-        interrupted: Callable[[], bool] = lambda: True,
+        ended: Callable[[BaseException], bool] = lambda error: True,
     ) -> None:
         if outside not in ("ask", "fail"):
             raise InvalidRequest(f"outside={outside!r}: use 'ask' or 'fail'")
@@ -111,7 +112,7 @@ class DriverLeases:
         self._timeout_s = timeout_s
         self._progress = progress
         self._stop = stop
-        self._interrupted = interrupted
+        self._ended_in_spark = ended
         self._open: dict[str, Lease] = {}
         self._unreleased: list[Lease] = []
         self._lost: set[str] = set()
@@ -160,13 +161,10 @@ class DriverLeases:
         self._held.set((*self._held.get(), held))
         try:
             yield
-        except Exception:
-            self._leave(held)
-            raise
-        except BaseException:
+        except BaseException as error:
             ended = False  # stays False if a second Ctrl-C interrupts the wait
             try:
-                ended = self._interrupted()
+                ended = self._ended_in_spark(error)
             finally:
                 self._leave(held) if ended else self._abandon(held)
             raise

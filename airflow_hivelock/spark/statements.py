@@ -23,12 +23,16 @@ class StatementLocks:
     """Context managers that hold the locks of one statement for the time of the body.
 
     :param context: the SparkContext of the driver.
+    :param before: called in the thread of a statement, directly before Spark runs it.
     """
 
-    def __init__(self, context: Any, plans: SessionPlans, leases: DriverLeases) -> None:
+    def __init__(
+        self, context: Any, plans: SessionPlans, leases: DriverLeases, before: Callable[[], None] = lambda: None
+    ) -> None:
         self._context = context
         self._plans = plans
         self._leases = leases
+        self._before = before
         self._inside: ContextVar[bool] = ContextVar("inside", default=False)
 
     def begins_statement(self, session: Any) -> bool:
@@ -125,6 +129,7 @@ class StatementLocks:
         """Count PySpark's own calls in the body as parts of one statement."""
         inside = self._inside.set(True)
         try:
+            self._before()
             yield
         finally:
             self._inside.reset(inside)

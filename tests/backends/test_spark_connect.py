@@ -216,6 +216,15 @@ def test_a_statement_that_fails_releases_its_locks(spark: Any, taken: Callable[[
     assert taken() == ["dw.t!", "dw.src/dt=2024-01-01"]
 
 
+def test_an_error_of_the_connection_is_no_end_of_the_statement(spark: Any, locks: HiveLocks) -> None:
+    side: Any = locks
+    with pytest.raises(Exception, match="USER_RAISED") as answered:
+        spark.sql("select raise_error('no')").collect()
+    assert side._side.ended(answered.value)
+    lost = pytest.importorskip("pyspark.errors.exceptions.connect").SparkConnectGrpcException
+    assert not side._side.ended(lost("failed to connect to all addresses"))
+
+
 def test_an_iterator_holds_its_locks_until_it_is_closed(spark: Any, locks: HiveLocks, manager: LockManager) -> None:
     rows: Any = spark.table("dw.src").toLocalIterator()
     next(rows)

@@ -47,11 +47,11 @@ def test_an_interrupted_statement_keeps_its_locks_until_its_jobs_have_ended(
 ) -> None:
     held = []
 
-    def interrupted() -> bool:
+    def ended(_error: BaseException) -> bool:
         held.append(len(manager.leases()))
         return True
 
-    mine = of(driver, manager, interrupted=interrupted)
+    mine = of(driver, manager, ended=ended)
     with pytest.raises(KeyboardInterrupt), mine.locked(PLAN, "insert"):
         raise KeyboardInterrupt
     assert held == [1]
@@ -61,7 +61,7 @@ def test_an_interrupted_statement_keeps_its_locks_until_its_jobs_have_ended(
 def test_the_locks_of_a_statement_that_still_runs_stay(
     driver: list[DriverLeases], manager: LockManager, caplog: pytest.LogCaptureFixture
 ) -> None:
-    mine = of(driver, manager, interrupted=lambda: False)
+    mine = of(driver, manager, ended=lambda error: False)
     with caplog.at_level(logging.ERROR), pytest.raises(KeyboardInterrupt), mine.locked(PLAN, "insert"):
         raise KeyboardInterrupt
     [lease] = manager.leases()
@@ -69,10 +69,10 @@ def test_the_locks_of_a_statement_that_still_runs_stay(
 
 
 def test_a_second_interrupt_keeps_them_too(driver: list[DriverLeases], manager: LockManager) -> None:
-    def interrupted() -> bool:
+    def ended(_error: BaseException) -> bool:
         raise KeyboardInterrupt
 
-    with pytest.raises(KeyboardInterrupt), of(driver, manager, interrupted=interrupted).locked(PLAN, "insert"):
+    with pytest.raises(KeyboardInterrupt), of(driver, manager, ended=ended).locked(PLAN, "insert"):
         raise KeyboardInterrupt
     assert len(manager.leases()) == 1
 

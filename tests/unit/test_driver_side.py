@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import logging
-from typing import Any
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
 
 import pytest
+from py4j.protocol import Py4JError
 
 from airflow_hivelock.spark import driver_side
 from airflow_hivelock.spark.driver_side import DriverSide
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 
 class Some:
@@ -74,10 +79,18 @@ class Spark:
         return Some(self.executions[number]) if number in self.executions else Some()
 
 
-def interrupt(spark: Any) -> bool:
+def interrupt(
+    spark: Any, call_runs: Callable[[], bool] | None = None, error: type[BaseException] = KeyboardInterrupt
+) -> bool:
+    """Interrupt a thread, or fail its call.
+
+    :param call_runs: whether its call still runs in the JVM. None: the thread has run no statement.
+    """
     side = DriverSide.__new__(DriverSide)
     side._spark = spark
-    return side.interrupt()
+    threads: Any = SimpleNamespace(noted=lambda: call_runs, runs_call=lambda noted: noted())
+    side._threads = threads
+    return side.ended(error())
 
 
 @pytest.fixture(autouse=True)
@@ -110,6 +123,44 @@ def test_one_that_begins_meanwhile_counts() -> None:
     spark.execution = lambda number: spark.executions.update({2: later}) or Some(spark.executions[number])  # type: ignore[method-assign]
     assert interrupt(spark)
     assert later.looks < 0
+
+
+def test_one_that_spark_plans_begins_later_and_counts() -> None:
+    planning = Execution(1, looks=2)
+    spark = Spark()
+    looks = iter([True, True])
+
+    def call_runs() -> bool:
+        if next(looks, False):
+            return True
+        spark.executions[1] = planning
+        return False
+
+    assert interrupt(spark, call_runs)
+    assert planning.looks < 0
+    assert spark.cancelled == 3, "the job that it starts after the first time"
+
+
+@pytest.mark.parametrize("error", [ValueError, Py4JError])
+def test_a_call_that_has_failed_cancels_no_job_of_other_threads(error: type[Exception]) -> None:
+    spark = Spark(Execution(1, looks=10_000))
+    assert interrupt(spark, lambda: False, error)
+    assert not spark.cancelled
+
+
+def test_a_call_without_an_answer_was_interrupted() -> None:
+    """After Ctrl-C, PySpark 3.5 and 4.0 raise a Py4JError."""
+    spark = Spark(Execution(1, looks=2))
+    looks = iter([True, True])
+    assert interrupt(spark, lambda: next(looks, False), Py4JError)
+    assert spark.cancelled == 2
+    assert spark.executions[1].looks < 0
+
+
+def test_planning_that_does_not_end_is_named_after_a_minute(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.ERROR):
+        assert not interrupt(Spark(), lambda: True)
+    assert caplog.messages == ["1 statements still run 60 s after they were cancelled: a statement that Spark plans"]
 
 
 def test_one_that_does_not_end_is_named_after_a_minute(pauses: list[float], caplog: pytest.LogCaptureFixture) -> None:

@@ -117,6 +117,7 @@ REACHES_IN = {
     "spark/driver.py": "what Spark's session knows of its metastore, it tells only in its JVM",
     "spark/jvm.py": "the same of its plans",
     "spark/driver_side.py": "PySpark gives its objects in the JVM by private attributes",
+    "spark/jvm_threads.py": "only py4j's client knows the connection of a thread",
     "spark/connect.py": "the client of Spark Connect runs all plans by two private methods",
     "spark/statements.py": "the same",
     "spark/interception.py": "writers and catalogs of PySpark do not tell their DataFrame or session",
