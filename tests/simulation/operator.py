@@ -43,7 +43,7 @@ class Operator:
         self._moods = Dice(world.seed + (1 << 43))
         self._changes = Draw(self._moods, world.draw.theme)("changes", 0.0, 0.0, 0.0, 0.3)
         self._blocked_ms: dict[tuple[str, int], int] = {}
-        self._worker = Worker(world.connect("operator"), world)
+        self._worker = Worker(world.connect("operator"), world, passing_s=world.passing_s)
         self._hive = world.connect("hive-operator", steady=True)
         self._upgraded = False
         world.spawn(self._worker.session, "", self._run)
@@ -99,7 +99,8 @@ class Operator:
             self._worker.insist(lambda: act(self._worker.manager))
         except UpgradeNeeded as error:
             self._world.too_old(self._worker.session, error)
-            self._worker = Worker(self._world.connect("operator-later", steady=True, later=True), self._world)
+            later = self._world.connect("operator-later", steady=True, later=True)
+            self._worker = Worker(later, self._world, passing_s=self._world.passing_s)
             self._insist(act)
 
     def _forget(self) -> None:
