@@ -192,7 +192,10 @@ def released_between_two_reads_of_two_databases(stage: Stage) -> None:
         assert ours.releases(lease)
         other.gets("c", ["w.c"])
 
-    other.session.before(lambda request: request == Names(f"{ROOT}/queue"), released)
+    def granted() -> None:
+        other.session.before(lambda request: request == Children(f"{NAMESPACE}/w/b"), released)  # w has been read
+
+    other.session.before(writes("b", "granted"), granted)
     other.asks("b", ["v.b", "w.b"]).lease()
     assert stage.intact("b")
 
