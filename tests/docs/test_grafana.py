@@ -5,6 +5,8 @@ from __future__ import annotations
 import inspect
 import json
 import re
+import shutil
+import subprocess
 from collections import Counter
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
@@ -18,9 +20,11 @@ from tests.docs.blocks import PROJECT, Kind, blocks
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
 BOARD = json.loads((PROJECT / "docs/grafana/hivelock.json").read_text())
-RULES = yaml.safe_load((PROJECT / "docs/grafana/alerts.yaml").read_text())["groups"][0]["rules"]
+ALERTS = PROJECT / "docs/grafana/alerts.yaml"
+RULES = yaml.safe_load(ALERTS.read_text())["groups"][0]["rules"]
 KINDS = {"incr": "counter", "timing": "timing", "gauge": "gauge"}
 
 CALLS: dict[str, tuple[Any, ...]] = {
@@ -37,6 +41,19 @@ CALLS: dict[str, tuple[Any, ...]] = {
     "timed_out": (),
 }
 """Arguments for each function that sends something."""
+
+HAPPENS = {
+    "HiveLockWaitsForAnHour": ("airflow_hivelock_waiting_longest_s", "0+60x90", 59, 62),
+    "HiveLockOfADeadRun": ("airflow_hivelock_suspect", "0x9 1x80", 38, 42),
+    "HiveLockHeldForADay": ("airflow_hivelock_leases_oldest_s", "86000+60x90", 5, 8),
+    "HiveLockStoreDoesNotAnswer": ("airflow_hivelock_store_error", "0x20 1+1x70", 22, 30),
+    "HiveLockLost": ("airflow_hivelock_lost", "0x20 1x70", 19, 22),
+    "HiveLockWaitsForWorkers": ("airflow_hivelock_waiting_slot", "0x9 3x80", 38, 42),
+    "HiveLockKeeperIsSilent": ("airflow_hivelock_leases", "2x20 stale", 33, 40),
+}
+"""For each alert: its metric, the values of the minutes, a minute when it is silent, and one when it fires."""
+
+prometheus = pytest.mark.skipif(shutil.which("promtool") is None, reason="apt-get install prometheus")
 
 
 @pytest.fixture
@@ -142,3 +159,38 @@ def test_the_rules_in_the_documents_are_those_of_the_file() -> None:
 )
 def test_a_wrong_query_is_noticed(expr: str, sent: dict[str, str]) -> None:
     assert list(problems(expr, sent))
+
+
+def ask(folder: Path, series: dict[str, str], expected: list[tuple[str, int, int]]) -> None:
+    """Have Prometheus answer queries, and compare the number of time series in each answer.
+
+    :param series: the values of the minutes, by series.
+    :param expected: query, minute and number.
+    """
+    asked = [
+        {"expr": expr, "eval_time": f"{minute}m", "exp_samples": [{"labels": "{}", "value": number}] if number else []}
+        for expr, minute, number in expected
+    ]
+    given = [{"series": name, "values": values} for name, values in series.items()]
+    test = {"interval": "1m", "input_series": given, "promql_expr_test": asked}
+    file = folder / "tests.yaml"
+    file.write_text(yaml.safe_dump({"rule_files": [str(ALERTS)], "evaluation_interval": "1m", "tests": [test]}))
+    done = subprocess.run(["promtool", "test", "rules", file], capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@prometheus
+def test_prometheus_answers_each_query_of_the_board(tmp_path: Path, sent: dict[str, str]) -> None:
+    series = {}
+    for name, (_, kind) in exported(sent).items():
+        more = ('{quantile="0.5"}', '{quantile="0.9"}', '{quantile="0.99"}') if kind == "timing" else ("",)
+        series |= {name + each: "0+1x90" for each in more}
+    ask(tmp_path, series, [(f"count({query})", 60, 1) for query in queries()])
+
+
+@prometheus
+def test_each_alert_fires_in_its_time(tmp_path: Path) -> None:
+    assert set(HAPPENS) == {rule["alert"] for rule in RULES}
+    for alert, (metric, values, silent, fires) in HAPPENS.items():
+        firing = f'count(ALERTS{{alertname="{alert}", alertstate="firing"}})'
+        ask(tmp_path, {metric: values}, [(firing, silent, 0), (firing, fires, 1)])
