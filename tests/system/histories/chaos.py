@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 import signal
 import subprocess
@@ -11,9 +12,11 @@ import time
 from collections import Counter
 from contextlib import suppress
 from dataclasses import dataclass, field
+from datetime import timedelta
 from typing import TYPE_CHECKING
 
-from airflow_hivelock.locks import InvalidRequest, LockManager, StoreUnavailable, WaitsFor
+from airflow_hivelock.locks import InvalidRequest, LockManager, LockTimeout, StoreUnavailable, WaitsFor, reservations
+from tests.system.histories.worker import DAYS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -38,6 +41,9 @@ def change(manager: LockManager, owner: str, chance: random.Random) -> bool:
 
 
 BY_HAND = {"withdraw": withdraw, "change": change}
+
+RESERVED_S = (1.5, 4.0)
+"""Bounds of how long an object is reserved, by its request and by its grant together. Its time ends it."""
 
 
 @dataclass
@@ -64,24 +70,36 @@ class Chaos:
         chance = random.Random(self.seed)
         running = [self._start(chance) for _ in range(self.workers)]
         try:
-            while not over() or (self.faults and not self.done.keys() - {"kill", "stop", *BY_HAND}):
+            while not over() or (self.faults and not self.done.keys() - {"kill", "stop", "reserve", *BY_HAND}):
                 time.sleep(chance.uniform(0.4, 1.2))
                 self._harm(running, chance, manager)
+                end_reservations(manager)
             for timer in self._stopped:
                 timer.join()
             for worker in running:
                 self._close(worker)
-            for worker in running:
-                assert worker.wait(90) == 0, "a worker failed; its traceback is above"
+            self._finish(running, manager)
         finally:
             for worker in running:
                 worker.kill()
                 self._close(worker)
 
+    @staticmethod
+    def _finish(running: list[subprocess.Popen[bytes]], manager: LockManager) -> None:
+        """Until each worker and each reservation has ended. A worker may wait for a reservation."""
+        deadline = time.monotonic() + 90
+        while any(worker.poll() is None for worker in running) or end_reservations(manager):
+            assert time.monotonic() < deadline, "a worker or a reservation does not end"
+            time.sleep(0.1)
+            end_reservations(manager)
+        assert not any(worker.returncode for worker in running), "a worker failed; its traceback is above"
+
     def _harm(self, running: list[subprocess.Popen[bytes]], chance: random.Random, manager: LockManager) -> None:
         victim = chance.randrange(self.workers)
         if not self._deck:
-            self._deck = ["kill"] * 3 + ["stop"] * 6 + ["withdraw", "change"] * 2 + ["fault"] * bool(self.faults)
+            self._deck = (
+                ["kill"] * 3 + ["stop"] * 6 + ["withdraw", "change", "reserve"] * 2 + ["fault"] * bool(self.faults)
+            )
             chance.shuffle(self._deck)
         match self._deck.pop():
             case "kill":
@@ -91,6 +109,8 @@ class Chaos:
                 self._stop_for(running[victim], chance.uniform(*STOPPED_S))
             case "withdraw" | "change" as what:
                 self._act(what, chance, manager)
+            case "reserve":
+                self._reserve(chance, manager)
             case "fault":
                 fault = chance.choice(self.faults)
                 fault()
@@ -120,6 +140,16 @@ class Chaos:
                     return
                 time.sleep(0.02)
 
+    def _reserve(self, chance: random.Random, manager: LockManager) -> None:
+        """A person keeps new work off a day, or off the table. The log of returned leases has it like a worker's."""
+        target = chance.choice((*(f"dw.delays/dt={day}" for day in DAYS), "dw.flights"))
+        with suppress(LockTimeout, StoreUnavailable):
+            until = manager.now() + timedelta(seconds=chance.uniform(*RESERVED_S))
+            lease = reservations.reserve(manager, target, until, reason="compaction", user="chaos")
+            with (self.directory / f"returned-{os.getpid()}").open("a") as returned:
+                print(lease.id, time.time_ns() // 1_000_000, file=returned)
+            self.done["reserve"] += 1
+
     @staticmethod
     def _close(worker: subprocess.Popen[bytes]) -> None:
         assert worker.stdin
@@ -132,6 +162,16 @@ class Chaos:
         wake.start()
         self._stopped.append(wake)
         self.done["stop"] += 1
+
+
+def end_reservations(manager: LockManager) -> bool:
+    """Do what a keeper does every 20 seconds. Whether some reservation may be left."""
+    try:
+        leases = manager.leases()
+        ended = reservations.end_over(manager, leases, manager.now())
+    except StoreUnavailable:
+        return True
+    return len(ended) < sum(reservations.end_of(lease.owner) is not None for lease in leases)
 
 
 def free_of(manager: LockManager, pid: int) -> None:
