@@ -71,13 +71,19 @@ def reserve(
     )
 
 
-def end_of(owner: str) -> datetime | None:
-    """When the reservation of this owner ends. None: the owner is not a reservation's."""
+def parse_owner(owner: str) -> tuple[str, datetime] | None:
+    """The user and the end of the reservation of this owner. None: the owner is not a reservation's."""
     found = _OWNER.fullmatch(owner)
     try:
-        return datetime.strptime(found["end"], _STAMP).replace(tzinfo=UTC) if found else None
+        return (found["user"], datetime.strptime(found["end"], _STAMP).replace(tzinfo=UTC)) if found else None
     except ValueError:  # another program wrote a day that does not exist
         return None
+
+
+def end_of(owner: str) -> datetime | None:
+    """When the reservation of this owner ends. None: the owner is not a reservation's."""
+    found = parse_owner(owner)
+    return found[1] if found else None
 
 
 def end_over(manager: LockManager, leases: Iterable[Lease], now: datetime) -> list[Lease]:

@@ -35,10 +35,11 @@ class TaskAnswer(AnswerPart):
 
 
 class PersonAnswer(AnswerPart):
-    """An owner: a user of the command line."""
+    """An owner: a user, by a statement or a reservation."""
 
     text: str
     person: str
+    until: int | None = Field(None, description="Only of a reservation: when it ends")
 
 
 class ProgramAnswer(AnswerPart):

@@ -55,6 +55,7 @@ class Doing:
 
 
 HAND = Doing("hand", "by hand", "Locked on the command line. It is held until UNLOCK TABLE")
+RESERVED = Doing("hand", "reserved", "No job runs under it. It ends by itself at its time, or by a force release")
 PROGRAM = Doing("untold", "a program", "Not a task of Airflow, so this page cannot check whether it runs")
 
 
@@ -82,7 +83,7 @@ def judge(
                 f"A task of the Airflow {text['installation']!r}. This page cannot check its state",
             )
         else:
-            doing = HAND if "person" in text else PROGRAM
+            doing = RESERVED if "until" in text else HAND if "person" in text else PROGRAM
         if doing.kind != "needs" and row.get("expires", now_ms) < now_ms:
             why = f"The lease has expired, because it is not renewed. Its locks are held until it is freed. {doing.why}"
             doing = Doing("needs", "not renewed", why)

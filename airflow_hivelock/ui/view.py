@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from airflow_hivelock.locks import reservations
 from airflow_hivelock.locks.model import LockMode, WaitsFor
 from airflow_hivelock.spec import Owner
 from airflow_hivelock.ui.works import what
@@ -60,6 +61,8 @@ def owner_row(text: str, installation: str) -> dict[str, Any]:
     """The parts of an owner. They include ``installation`` if it is a task of another Airflow than *installation*."""
     owner = Owner.parse(text)
     if owner is None:
+        if reserved := reservations.parse_owner(text):
+            return {"text": text, "person": reserved[0], "until": _ms(reserved[1])}
         user = text.removeprefix(PERSON).rpartition(":")[0] if text.startswith(PERSON) else ""
         return {"text": text, "person": user} if user else {"text": text}
     row: dict[str, Any] = {"text": text, "dag": owner.dag_id, "run": owner.run_id, "task": owner.task_id}

@@ -349,3 +349,9 @@ def test_a_sensor_that_waits_is_listed_with_what_it_waits_for(manager: LockManag
 def test_a_person_is_shown_by_name() -> None:
     assert view.owner_row("cli:ann:495449b4-0c3f", "here")["person"] == "ann"
     assert "person" not in view.owner_row("cli:", "here")
+
+
+def test_a_reservation_is_shown_by_its_user_and_its_end() -> None:
+    row = view.owner_row(f"reservation:ann:20261121T060000Z:{'0' * 32}", "here")
+    assert (row["person"], row["until"]) == ("ann", 1_795_240_800_000)
+    assert "person" not in view.owner_row(f"reservation:ann:20261399T060000Z:{'0' * 32}", "here")

@@ -75,6 +75,7 @@ declare namespace Answer {
   interface Person {
     text: string;
     person: string;
+    until?: number; // the end of a reservation
     dag?: undefined;
     hidden?: undefined;
   }

@@ -1,6 +1,7 @@
 // Owners, as text and as links.
 
 import { airflowLink, cutInTheMiddle, h } from "./dom.js";
+import { moment } from "./format.js";
 
 /** @typedef {Answer.Owner} Owner */
 
@@ -16,7 +17,7 @@ const encode = encodeURIComponent;
 /** @param {Owner} owner */
 export function ownerText(owner) {
   if (owner.hidden) return "a DAG that you may not see";
-  if (owner.person !== undefined) return `${owner.person}, by hand`;
+  if (owner.person !== undefined) return owner.until === undefined ? `${owner.person}, by hand` : `${owner.person}, reserved until ${moment(owner.until)}`;
   if (owner.dag === undefined) return owner.text;
   const elsewhere = owner.installation === undefined ? "" : ` (${owner.installation})`;
   return `${owner.dag} ${owner.run} ${taskText(owner)}${elsewhere}`;

@@ -136,7 +136,8 @@ def test_an_operator_reserves_an_object(stage: Stage) -> None:
         dialog.get_by_role("button", name="Reserve", exact=True).click()
         expect(dialog).to_have_count(0)
         expect(frame.locator("#announcer")).to_contain_text("Reserved dw.reserved until")
-        expect(row(frame, "dw.reserved")).to_contain_text("reservation:operator")
+        expect(row(frame, "dw.reserved")).to_contain_text("operator, reserved until")
+        expect(row(frame, "dw.reserved").locator(".state")).to_have_text("reserved")
         (lease,) = (lease for lease in stage.manager.leases() if lease.owner.startswith("reservation:operator:"))
         try:
             assert reservations.end_of(lease.owner) is not None
