@@ -61,8 +61,8 @@ function between(leastMs, mostMs) {
   const minutes = [Math.floor(Math.round(leastMs / 1000) / 60), Math.ceil(Math.round(mostMs / 1000) / 60)];
   const [least, most] = minutes.map((each) => duration(60_000 * each));
   if (minutes[1] <= 0) return "";
-  if (minutes[0] <= 0) return `up to ${most} more`;
-  return `${minutes[1] < 60 ? minutes[0] : least} to ${most} more`;
+  if (minutes[0] <= 0) return `up to ${most}`;
+  return `${minutes[1] < 60 ? minutes[0] : least} to ${most}`;
 }
 
 /** @param {import("./dom.js").Attributes} attributes */

@@ -73,7 +73,7 @@ def test_a_wait_for_a_slot_or_for_a_counted_lease_is_told_from_one_for_a_lock(st
         expect(row(frame, "manual__fourth")).to_contain_text("waits ahead: year")
         expect(urgent.locator(".waits-for")).to_have_text("a lock")
         expect(urgent.locator("td.c-priority")).to_have_text("10")
-        expect(urgent.locator("td.c-expected")).to_have_text("12 to 20 min more")
+        expect(urgent.locator("td.c-expected")).to_have_text("12 to 20 min")
         expect(counted.locator("td.c-expected")).to_have_text("")
         link = aside.locator("a", has_text="load")
         assert "/dags/year/runs/manual__aside_07/tasks/load" in str(link.get_attribute("href"))
