@@ -66,8 +66,9 @@ def reserve(
         )
     owner = f"reservation:{user}:{end:{_STAMP}}:{uuid.uuid4().hex}"
     timeout_s = left_s if wait else 0.0
+    lease_s = max(1.0, left_s)  # no lease is shorter; the owner's name has the end
     return manager.acquire(
-        owner=owner, writes=[target], lease_s=left_s, timeout_s=timeout_s, query=reason, priority=priority, tell=tell
+        owner=owner, writes=[target], lease_s=lease_s, timeout_s=timeout_s, query=reason, priority=priority, tell=tell
     )
 
 

@@ -57,6 +57,13 @@ def test_it_waits_for_the_running_work_and_keeps_new_work_out(manager: LockManag
     assert later.poll()
 
 
+def test_it_may_end_within_a_second(manager: LockManager, monkeypatch: pytest.MonkeyPatch) -> None:
+    end = after(manager, hours=1).replace(microsecond=0)
+    monkeypatch.setattr(manager, "now", lambda: end - timedelta(seconds=0.5))
+    lease = reservations.reserve(manager, "dw.sales", end, **BY)
+    assert reservations.end_over(manager, [lease], end) == [lease]
+
+
 def test_it_ends_at_its_time_and_only_then(manager: LockManager) -> None:
     until = after(manager, hours=1)
     lease = reservations.reserve(manager, "dw.sales", until, **BY)
