@@ -181,7 +181,7 @@ def ask(folder: Path, series: dict[str, str], expected: list[tuple[str, int, int
 
 @prometheus
 def test_prometheus_answers_each_query_of_the_board(tmp_path: Path, sent: dict[str, str]) -> None:
-    series = {}
+    series: dict[str, str] = {}
     for name, (_, kind) in exported(sent).items():
         more = ('{quantile="0.5"}', '{quantile="0.9"}', '{quantile="0.99"}') if kind == "timing" else ("",)
         series |= {name + each: "0+1x90" for each in more}
