@@ -7,14 +7,13 @@ import re
 from collections import defaultdict
 from typing import TYPE_CHECKING, NamedTuple
 
-from airflow_hivelock.locks.model import owner_key
+from airflow_hivelock.locks.model import LeaseLimit, owner_key
 from tests.simulation.claims import Violation
 from tests.simulation.state import HOLDING, ROOT
 
 if TYPE_CHECKING:
     from collections.abc import Container, Mapping
 
-    from airflow_hivelock.locks.model import LeaseLimit
     from tests.simulation.checks import Checks
     from tests.simulation.model import Change
     from tests.simulation.state import State
@@ -60,7 +59,7 @@ class GroupChecks:
         self._before: dict[str, dict[str, Place]] = {}
         self._touched = False
         self._settings: defaultdict[str, list[Settings]] = defaultdict(lambda: [Settings()])
-        self._weights: defaultdict[str, set[int]] = defaultdict(set)
+        self._recorded: defaultdict[str, set[LeaseLimit]] = defaultdict(set)
         self._set: set[str] = set()
         self._given: set[str] = set()
 
@@ -104,7 +103,7 @@ class GroupChecks:
         for key in before:
             self._check_record(key)
             if (state := self._checks.states.get(key)) and state.share:
-                self._weights[key].add(state.weight)
+                self._recorded[key].add(LeaseLimit(state.share.group, state.share.most, state.weight))
         if self._touched or any(state and state.share for state in before.values()):
             self._check_nodes()
         for group, name in self._taken:
@@ -149,17 +148,19 @@ class GroupChecks:
         weight, most = self._terms(state)
         return len(self.permits[owner_key(state.share.group)]) + weight > most
 
-    def was_too_heavy(self, key: str, limit: LeaseLimit, since: int) -> bool:
+    def was_too_heavy(self, key: str, asked: LeaseLimit | None, since: int) -> bool:
         """Whether an owner's request weighed more than its group might hold, at some moment since then.
 
-        A process that takes a request over leaves its weight as it is.
+        A process that takes a request over leaves its group and its weight as they are.
         """
+        return any(self._too_heavy(limit, since) for limit in (asked, *self._recorded[key]) if limit)
+
+    def _too_heavy(self, limit: LeaseLimit, since: int) -> bool:
         settings = self._settings[owner_key(limit.group)]
         ends = [*(each.zxid for each in settings[1:]), self._checks.zxid + 1]
         return any(
-            (weight or each.weight) > (each.leases or limit.most)
+            (limit.weight or each.weight) > (each.leases or limit.most)
             for each, end in zip(settings, ends, strict=True)
-            for weight in (limit.weight, *self._weights[key])
             if end > since
         )
 

@@ -209,7 +209,7 @@ class Job:
                     return outcome
             except InvalidRequest as error:
                 self._note(f"is refused: {error}")
-                if not request.limit or not self._world.checks.groups.was_too_heavy(owner.key, request.limit, began[1]):
+                if not self._world.checks.groups.was_too_heavy(owner.key, request.limit, began[1]):
                     raise Violation(f"{owner.name} is refused, and was never too heavy: {error}") from error
                 self._withdrawn(pending)
                 return None
