@@ -336,7 +336,7 @@ class Backend(Protocol):
     def force_priority(self, owner: str, priority: int, *, reason: str, user: str) -> bool:
         """Change the priority of the owner's request while it waits for locks, and write an entry to the audit trail.
 
-        The request gets a new place in the queue: see :func:`.queueing.reprioritized`. Its process takes it over again.
+        The request gets a new position in the queue: see :func:`.queueing.reprioritized`. Its process takes it over again.
 
         :return: False if the owner has no such request.
         :raises InvalidRequest: the request can no longer overtake any request.

@@ -10,7 +10,7 @@ These are pure functions over plain values, like :mod:`.queueing`. The states of
   requests as a waiting one.
 - *End*: an invitation lasts ``invitation_s``, by the store's clock. After that, the first waiter behind it writes AWAY.
   A worker that asks before this write still gets the locks.
-- *Away*: the request has no tickets and no permit, and blocks no request. Its record keeps its old place.
+- *Away*: the request has no tickets and no permit, and blocks no request. Its record keeps its old position.
 - *Rounds*: an invitation without a grant is a round. After :data:`ROUNDS` rounds, the triggerer takes the locks.
 """
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
 
     from airflow_hivelock.locks.model import Lock, LockObject
-    from airflow_hivelock.locks.queueing import Call, QueuePlace
+    from airflow_hivelock.locks.queueing import Call, TimedPosition
 
 INVITATION_S = 20.0
 """The default length of an invitation, in seconds."""
@@ -64,18 +64,18 @@ class Passed(NamedTuple):
     :param met: the objects on which the two requests conflict.
     """
 
-    place: QueuePlace
+    timed: TimedPosition
     named: Collection[LockObject]
     met: Collection[LockObject]
 
 
-def passed(place: QueuePlace, named: Collection[LockObject], mine: Iterable[Lock], theirs: Iterable[Lock]) -> Passed:
-    """Describe the request at *place* for the locks *theirs*, for one that would overtake it and wants the locks
+def passed(timed: TimedPosition, named: Collection[LockObject], mine: Iterable[Lock], theirs: Iterable[Lock]) -> Passed:
+    """Describe the request at *timed* for the locks *theirs*, for one that would overtake it and wants the locks
     *mine*."""
-    return Passed(place, named, [lock.object for lock in queueing.conflicts(mine, theirs)])
+    return Passed(timed, named, [lock.object for lock in queueing.conflicts(mine, theirs)])
 
 
-def may_pass(own: QueuePlace, named: Collection[LockObject], other: Passed, oldest: int) -> bool:
+def may_pass(own: TimedPosition, named: Collection[LockObject], other: Passed, oldest: int) -> bool:
     """Whether a request that comes back may overtake *other*.
 
     - *other* must have the same or a lower priority, and must not have waited for the limit on overtaking.
@@ -85,26 +85,26 @@ def may_pass(own: QueuePlace, named: Collection[LockObject], other: Passed, olde
     :param named: the objects that the request coming back names itself.
     """
     meet = [target for target in other.met if target in named]
-    return queueing.may_pass(own.position, other.place, oldest, equals=True) and SHARE * len(meet) >= len(other.named)
+    return queueing.may_pass(own.position, other.timed, oldest, equals=True) and SHARE * len(meet) >= len(other.named)
 
 
 def come_back(
-    own: QueuePlace, old: QueuePlace, named: Collection[LockObject], others: Iterable[Passed], oldest: int
-) -> QueuePlace | None:
-    """The place of a request that comes back: the turn of its *old* place. None: it is a new arrival.
+    own: TimedPosition, old: TimedPosition, named: Collection[LockObject], others: Iterable[Passed], oldest: int
+) -> TimedPosition | None:
+    """The position of a request that comes back: it has the number of its *old* one. None: it is a new arrival.
 
-    :param own: its place as a new arrival.
+    :param own: its position as a new arrival.
     :param named: the objects that it names itself.
     :param others: the conflicting requests that wait or are invited.
-    :param oldest: no request overtakes one that took its turn at this time or before.
+    :param oldest: no request overtakes one that has waited since this time or before.
     """
-    place = own.claiming(old)
-    overtaken = [other for other in others if not queueing.earlier(place.position, {0: other.place.position})]
-    return place if all(may_pass(own, named, other, oldest) for other in overtaken) else None
+    back = own.claiming(old)
+    overtaken = [other for other in others if not queueing.earlier(back.position, {0: other.timed.position})]
+    return back if all(may_pass(own, named, other, oldest) for other in overtaken) else None
 
 
-def keeps_place(call: Call, away: Call, locks: Collection[Lock], away_locks: Collection[Lock]) -> bool:
-    """Whether *call* may take the place of its owner's request that is away.
+def keeps_position(call: Call, away: Call, locks: Collection[Lock], away_locks: Collection[Lock]) -> bool:
+    """Whether *call* may take the old position of its owner's request that is away.
 
     It may if it is of the same attempt and for the same locks. A new attempt is a new arrival.
 

@@ -278,7 +278,7 @@ class LockManager(ManagesGroups, AbstractContextManager["LockManager"]):
     def force_priority(self, owner: str, priority: int, *, reason: str, user: str) -> bool:
         """Change the priority of the owner's request while it waits for locks, and write an entry to the audit trail.
 
-        A raised request overtakes others like a new arrival of that priority, from its present place in the queue. A
+        A raised request overtakes others like a new arrival of that priority, from its position in the queue. A
         lowered request becomes a new arrival. The owner's next request has its own priority again.
 
         :return: whether this call changed it. False: the owner does not wait for locks.

@@ -62,12 +62,12 @@ def excludes(modes: Mapping[LockObject, LockMode], theirs: Iterable[Lock]) -> bo
 class Position(NamedTuple):
     """A queue position. The smaller one goes first. It never changes.
 
-    :param turn: the request's own number. If it has overtaken other requests: the turn of the first of them.
+    :param number: the request's own number. If it has overtaken other requests: the number of the first of them.
     :param rank: the negated priority.
     :param arrival: the request's own number. No other request has it.
     """
 
-    turn: int
+    number: int
     rank: int
     arrival: int
 
@@ -84,15 +84,15 @@ class Position(NamedTuple):
 _LAST = 1 << 63
 
 
-class QueuePlace(NamedTuple):
-    """A position, and the time when a request first took its turn. A claimed turn keeps its time."""
+class TimedPosition(NamedTuple):
+    """A position, and the time when a request first took its number. A claimed number keeps its time."""
 
     position: Position
     since: int
 
-    def claiming(self, other: QueuePlace) -> QueuePlace:
-        """This place, with the turn and the time of *other*."""
-        return QueuePlace(self.position._replace(turn=other.position.turn), other.since)
+    def claiming(self, other: TimedPosition) -> TimedPosition:
+        """This position, with the number and the time of *other*."""
+        return TimedPosition(self.position._replace(number=other.position.number), other.since)
 
 
 def may_overtake(own: Position, waiting: Iterable[Position]) -> bool:
@@ -100,43 +100,46 @@ def may_overtake(own: Position, waiting: Iterable[Position]) -> bool:
     return any(other.rank > own.rank for other in waiting)
 
 
-def may_pass(own: Position, place: QueuePlace, oldest: int, *, equals: bool = False) -> bool:
-    """Whether a request at *own* may overtake one at *place*, which has a lower priority and a turn after *oldest*.
+def may_pass(own: Position, other: TimedPosition, oldest: int, *, equals: bool = False) -> bool:
+    """Whether a request at *own* may overtake one at *other*: that has a lower priority, and waits since after *oldest*.
 
     :param equals: it may also overtake one of the same priority.
     """
-    return (place.position.rank > own.rank - equals) and place.since > oldest
+    return (other.position.rank > own.rank - equals) and other.since > oldest
 
 
-def join(own: QueuePlace, waiting: Iterable[QueuePlace], oldest: int) -> QueuePlace:
-    """The place of a new arrival: its *own*, or the turn that it claims.
+def join(own: TimedPosition, waiting: Iterable[TimedPosition], oldest: int) -> TimedPosition:
+    """The position of a new arrival: its *own*, with the number that it claims, if it claims one.
 
     It starts at the end of the queue, and overtakes one request after the other. It stops at the first request that
-    does not have a lower priority, or that took its turn at *oldest* or before. So the time in which a request can be
+    does not have a lower priority, or that has waited since *oldest* or before. So the time in which a request can be
     overtaken has a limit.
     """
-    passed: list[QueuePlace] = []
-    for place in sorted((place for place in waiting if place.position < own.position), reverse=True):
-        if not may_pass(own.position, place, oldest):
-            # A parked request has an old number. With the turn of one of these it would also come before *place*.
-            passed = [one for one in passed if own.claiming(one).position > place.position]
+    passed: list[TimedPosition] = []
+    for other in sorted((other for other in waiting if other.position < own.position), reverse=True):
+        if not may_pass(own.position, other, oldest):
+            # A parked request arrived earlier. With the number of one of these it could come before *other*.
+            passed = [one for one in passed if own.claiming(one).position > other.position]
             break
-        passed.append(place)
+        passed.append(other)
     return own.claiming(passed[-1]) if passed else own
 
 
-def reprioritized(place: QueuePlace, own: QueuePlace, waiting: Iterable[QueuePlace], oldest: int) -> QueuePlace | None:
-    """The new place of a request that waits at *place*, after a person has changed its priority.
+def reprioritized(
+    before: TimedPosition, own: TimedPosition, waiting: Iterable[TimedPosition], oldest: int
+) -> TimedPosition | None:
+    """The new position of a waiter after a person has changed its priority.
 
     A lowered request is a new arrival. A raised one overtakes others as a new arrival does, but it starts at its
-    present turn. None: it took its turn at *oldest* or before. So did all requests before it, and it can overtake none
-    of them.
+    present position. None: it has waited since *oldest* or before. So have all requests before it, and it can overtake
+    none of them.
 
-    :param own: its place as a new arrival of the new priority.
+    :param before: its present position.
+    :param own: its position as a new arrival of the new priority.
     """
-    if own.position.rank > place.position.rank:
+    if own.position.rank > before.position.rank:
         return join(own, waiting, oldest)
-    return join(own.claiming(place), waiting, oldest) if place.since > oldest else None
+    return join(own.claiming(before), waiting, oldest) if before.since > oldest else None
 
 
 class _Queued(Protocol):
@@ -272,7 +275,7 @@ class Other(NamedTuple):
     """
 
     key: int | str
-    place: QueuePlace
+    timed: TimedPosition
     holds: bool
     gone: bool = False
     invited: bool = False
@@ -281,26 +284,26 @@ class Other(NamedTuple):
 
     @property
     def position(self) -> Position:
-        return self.place.position
+        return self.timed.position
 
 
 class Undecided(NamedTuple):
     """The request to decide.
 
-    :param arrival: its place by its own number and time. It joins the group's queue there.
-    :param now: the place that it gets if it now joins the queue for its locks.
-    :param among_locks: its place in the queue for its locks; None: it is not in that queue.
-    :param in_group: its place in the group's queue, which it keeps from its first wait there; None: it never waited.
+    :param arrival: its position by its own number and time. It joins the group's queue there.
+    :param now: its position if it now joins the queue for its locks.
+    :param among_locks: its position in the queue for its locks; None: it is not in that queue.
+    :param in_group: its position in the group's queue. It keeps that from its first wait there. None: it never waited.
     :param most: how many leases of its group may be held; 0: it is in no group.
     :param deferred: its deferred grant; None: it takes its locks at its turn.
     :param invited: it is invited, so it has its permits.
     :param weight: how many permits it takes.
     """
 
-    arrival: QueuePlace
-    now: QueuePlace
-    among_locks: QueuePlace | None = None
-    in_group: QueuePlace | None = None
+    arrival: TimedPosition
+    now: TimedPosition
+    among_locks: TimedPosition | None = None
+    in_group: TimedPosition | None = None
     most: int = 0
     deferred: DeferredGrant | None = None
     invited: bool = False
@@ -327,8 +330,8 @@ class Ruling(enum.Enum):
 class Decision(NamedTuple):
     """A ruling with its details.
 
-    :param among_locks: the request's new place in the queue for its locks; None: it is not in that queue.
-    :param in_group: its place in the group's queue.
+    :param among_locks: the request's new position in the queue for its locks; None: it is not in that queue.
+    :param in_group: its position in the group's queue.
     :param ahead: the blockers, nearest first. For permits: the holders first.
     :param watch: the request looks again when one of these changes.
     :param remove: the requests that no longer count; empty unless the ruling is CLEAR.
@@ -336,8 +339,8 @@ class Decision(NamedTuple):
     """
 
     ruling: Ruling
-    among_locks: QueuePlace | None
-    in_group: QueuePlace | None
+    among_locks: TimedPosition | None
+    in_group: TimedPosition | None
     ahead: tuple[Other, ...] = ()
     watch: tuple[Other, ...] = ()
     remove: tuple[Other, ...] = ()
@@ -360,16 +363,16 @@ def decide(asking: Undecided, conflicting: Iterable[Other], group: Iterable[Othe
     """Decide a request that holds nothing.
 
     The request needs its permits first, and then its locks. It is in one queue at a time. When it gets its permits, it
-    joins the queue for its locks as a new arrival, and keeps its place in the group's queue.
+    joins the queue for its locks as a new arrival, and keeps its position in the group's queue.
 
     :param conflicting: the other requests that hold conflicting locks or wait for them.
     :param group: the other requests of its group that hold permits or wait for them.
-    :param oldest: no request overtakes one that took its turn at this time or before.
+    :param oldest: no request overtakes one that has waited since this time or before.
     """
     in_group, away = asking.in_group, tuple[Other, ...]()
     if asking.most and not asking.invited:
         others = list(group)
-        joined = in_group or join(asking.arrival, living_places(others), oldest)
+        joined = in_group or join(asking.arrival, overtakable(others), oldest)
         before = partial(in_the_way_of_permit, joined.position, asking.weight, asking.most)
         living = before(other for other in others if not other.gone)
         if all(other.holds for other in living):  # the first in its group's queue ends the group's invitations
@@ -383,17 +386,17 @@ def decide(asking: Undecided, conflicting: Iterable[Other], group: Iterable[Othe
         if remove := tuple(other for other in before(others) if other.gone):
             return Decision(Ruling.CLEAR, asking.among_locks, in_group, remove=remove)
     candidates = [other for other in conflicting if other not in away]
-    place = asking.among_locks or join(asking.now, living_places(candidates), oldest)
-    ahead = in_the_way(place.position, candidates)
+    joins = asking.among_locks or join(asking.now, overtakable(candidates), oldest)
+    ahead = in_the_way(joins.position, candidates)
     away += tuple(other for other in ahead if other.over)
     if living := [other for other in ahead if not other.gone and not other.over]:
         ruling = Ruling.GIVE_SLOT_BACK if asking.has_slot else Ruling.WAIT
-        return Decision(ruling, place, in_group, tuple(living), watched(living)[:1], away=away)
+        return Decision(ruling, joins, in_group, tuple(living), watched(living)[:1], away=away)
     if remove := tuple(other for other in ahead if other.gone):
         return Decision(Ruling.CLEAR, asking.among_locks, in_group, remove=remove)
-    return Decision(at_turn(asking.deferred), place, in_group, away=away)
+    return Decision(at_turn(asking.deferred), joins, in_group, away=away)
 
 
-def living_places(others: Iterable[Other]) -> list[QueuePlace]:
-    """The places of the waiting requests that can be overtaken."""
-    return [other.place for other in others if not other.holds and not other.gone and not other.over]
+def overtakable(others: Iterable[Other]) -> list[TimedPosition]:
+    """The positions of the waiting requests that can be overtaken."""
+    return [other.timed for other in others if not other.holds and not other.gone and not other.over]

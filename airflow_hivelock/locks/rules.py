@@ -275,18 +275,18 @@ def _strongest(locks: list[Lock]) -> str:
 
 def reprioritized(
     owner: str,
-    place: queueing.QueuePlace,
-    own: queueing.QueuePlace,
-    waiting: Iterable[queueing.QueuePlace],
+    before: queueing.TimedPosition,
+    own: queueing.TimedPosition,
+    waiting: Iterable[queueing.TimedPosition],
     oldest: int,
-) -> queueing.QueuePlace:
-    """The new place of the owner's request; see :func:`.queueing.reprioritized`.
+) -> queueing.TimedPosition:
+    """The new position of the owner's request; see :func:`.queueing.reprioritized`.
 
     :raises InvalidRequest: the request already has this priority, or it can overtake no other request.
     """
-    if own.position.rank == place.position.rank:
+    if own.position.rank == before.position.rank:
         raise InvalidRequest(f"{owner} has priority {-own.position.rank} already. Give another number")
-    moved = queueing.reprioritized(place, own, waiting, oldest)
+    moved = queueing.reprioritized(before, own, waiting, oldest)
     if moved is None:
         raise InvalidRequest(
             f"{owner} cannot overtake the requests before it, because each has waited for the limit on overtaking (passing_s). "

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from airflow_hivelock.locks import invitations, rules
 from airflow_hivelock.locks.model import DeferredGrant
-from airflow_hivelock.locks.queueing import Call, Position, QueuePlace
+from airflow_hivelock.locks.queueing import Call, Position, TimedPosition
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -34,8 +34,8 @@ def days(first: int, last: int) -> list[str]:
     return [f"dw.t/dt={day}" for day in range(first, last + 1)]
 
 
-def place(turn: int, priority: int = 1, *, age: int = 1) -> QueuePlace:
-    return QueuePlace(Position(turn, -priority, turn), NOW - age)
+def place(turn: int, priority: int = 1, *, age: int = 1) -> TimedPosition:
+    return TimedPosition(Position(turn, -priority, turn), NOW - age)
 
 
 OWN, OLD = place(50, age=0), place(5, age=90)
@@ -46,7 +46,7 @@ def passed(theirs: Sequence[Lock], mine: Sequence[Lock] = DAY, turn: int = 9, **
     return invitations.passed(place(turn, **more), named(theirs), mine, theirs)
 
 
-def back(others: Sequence[Passed], mine: Sequence[Lock] = DAY) -> QueuePlace | None:
+def back(others: Sequence[Passed], mine: Sequence[Lock] = DAY) -> TimedPosition | None:
     return invitations.come_back(OWN, OLD, named(mine), others, NOW - HOUR)
 
 
@@ -62,8 +62,8 @@ def test_an_invitation_is_over_at_its_end_and_who_waits_looks_again_then() -> No
 
 
 def test_it_comes_back_to_its_old_turn_which_is_as_old_as_it_was() -> None:
-    assert back([passed(DAY)]) == QueuePlace(Position(5, -1, 50), NOW - 90)
-    assert back([]) == QueuePlace(Position(5, -1, 50), NOW - 90)
+    assert back([passed(DAY)]) == TimedPosition(Position(5, -1, 50), NOW - 90)
+    assert back([]) == TimedPosition(Position(5, -1, 50), NOW - 90)
 
 
 @pytest.mark.parametrize(
@@ -109,7 +109,7 @@ def test_one_request_that_it_may_not_pass_makes_it_a_new_arrival_and_one_before_
 def test_a_new_attempt_and_one_for_other_locks_are_new_arrivals(
     attempt: int, of: tuple[Lock, ...], keeps: bool
 ) -> None:
-    assert invitations.keeps_place(Call(attempt, 9), Call(1, 3), of, DAY) is keeps
+    assert invitations.keeps_position(Call(attempt, 9), Call(1, 3), of, DAY) is keeps
 
 
 TASKS = st.lists(st.tuples(st.sampled_from([1, 2, 60]), st.integers(0, 2), st.integers(0, 2 * HOUR)), max_size=6)
@@ -123,12 +123,12 @@ def test_who_comes_back_keeps_the_bounds_of_all_that_it_passes(tasks: list[tuple
     ]
     others = [other for other in others if other.met]
     found = back(others)
-    behind = [other for other in others if other.place.position > Position(5, -1, 50)]
+    behind = [other for other in others if other.timed.position > Position(5, -1, 50)]
     if found is None:
         assert behind, "it would pass no request"
         return
     assert found < OWN
     for other in behind:
-        assert -other.place.position.rank <= 1
-        assert NOW - other.place.since < HOUR
+        assert -other.timed.position.rank <= 1
+        assert NOW - other.timed.since < HOUR
         assert len(other.named) <= 4

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from airflow_hivelock.locks import permits, queueing
 from airflow_hivelock.locks.invalid import InvalidRequest
 from airflow_hivelock.locks.model import DeferredGrant, Group, Lock, LockMode, LockObject
-from airflow_hivelock.locks.queueing import Call, Earlier, Other, Position, QueuePlace, Ruling, Start, Undecided
+from airflow_hivelock.locks.queueing import Call, Earlier, Other, Position, Ruling, Start, TimedPosition, Undecided
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -27,18 +27,18 @@ def at(turn: int, priority: int = 1, arrival: int | None = None) -> Position:
 
 
 def waits(turn: int, priority: int = 1, *, age: int = 1, gone: bool = False, arrival: int | None = None) -> Other:
-    return Other(f"w{turn}", QueuePlace(at(turn, priority, arrival), NOW - age), holds=False, gone=gone)
+    return Other(f"w{turn}", TimedPosition(at(turn, priority, arrival), NOW - age), holds=False, gone=gone)
 
 
 def holds(turn: int, *, gone: bool = False) -> Other:
-    return Other(f"h{turn}", QueuePlace(at(turn), NOW - 1), holds=True, gone=gone)
+    return Other(f"h{turn}", TimedPosition(at(turn), NOW - 1), holds=True, gone=gone)
 
 
 AWAY_GRANT, INVITED_GRANT, SLOT = DeferredGrant(), DeferredGrant(20.0), DeferredGrant(20.0, has_slot=True)
 
 
 def invited(turn: int, *, over: bool = False) -> Other:
-    return Other(f"i{turn}", QueuePlace(at(turn), NOW - 1), holds=False, invited=True, over=over)
+    return Other(f"i{turn}", TimedPosition(at(turn), NOW - 1), holds=False, invited=True, over=over)
 
 
 def permitted(turn: int, *, over: bool = False) -> Other:
@@ -47,7 +47,7 @@ def permitted(turn: int, *, over: bool = False) -> Other:
 
 
 def asking(number: int = 50, priority: int = 1, **more: object) -> Undecided:
-    own = QueuePlace(at(number, priority), NOW)
+    own = TimedPosition(at(number, priority), NOW)
     return Undecided(own, own, **more)  # type: ignore[arg-type]
 
 
@@ -122,25 +122,25 @@ def test_the_earlier_turn_goes_first_then_the_higher_priority_then_the_earlier_a
 def test_a_new_arrival_passes_lower_priorities_from_the_end_within_the_bound(
     waiting: list[tuple[int, int, int]], priority: int, claimed: int | None
 ) -> None:
-    places = [waits(turn, of, age=age).place for turn, of, age in waiting]
-    own = QueuePlace(at(50, priority), NOW)
+    places = [waits(turn, of, age=age).timed for turn, of, age in waiting]
+    own = TimedPosition(at(50, priority), NOW)
     joined = queueing.join(own, places, NOW - HOUR)
-    assert joined.position == own.position._replace(turn=claimed or 50)
-    ages = {place.position.turn: place.since for place in places}
+    assert joined.position == own.position._replace(number=claimed or 50)
+    ages = {place.position.number: place.since for place in places}
     assert joined.since == ages.get(claimed or 50, NOW), "a claimed turn is as old as it was"
 
 
 def test_no_request_is_passed_where_the_bound_is_zero() -> None:
-    own = QueuePlace(at(50, 9), NOW)
-    assert queueing.join(own, [waits(1, age=0).place], NOW) == own
+    own = TimedPosition(at(50, 9), NOW)
+    assert queueing.join(own, [waits(1, age=0).timed], NOW) == own
 
 
 def test_a_turn_that_was_claimed_again_and_again_is_not_passed_after_the_bound() -> None:
-    first = waits(1, age=HOUR - 1).place
-    second = queueing.join(QueuePlace(at(2, 2), NOW), [first], NOW - HOUR)
-    assert second.position.turn == 1
+    first = waits(1, age=HOUR - 1).timed
+    second = queueing.join(TimedPosition(at(2, 2), NOW), [first], NOW - HOUR)
+    assert second.position.number == 1
     later = NOW + 1
-    own = QueuePlace(at(3, 3), later)
+    own = TimedPosition(at(3, 3), later)
     assert queueing.join(own, [first, second], later - HOUR) == own
 
 
@@ -168,9 +168,9 @@ def test_a_request_that_was_passed_may_hold_all_the_same() -> None:
 def test_a_changed_priority_overtakes_from_its_turn_or_goes_to_the_end(
     waiting: list[tuple[int, int, int]], mine: int, priority: int, turn: int | None
 ) -> None:
-    places = {number: waits(number, of, age=age).place for number, of, age in waiting}
+    places = {number: waits(number, of, age=age).timed for number, of, age in waiting}
     others = [place for number, place in places.items() if number != mine]
-    moved = queueing.reprioritized(places[mine], QueuePlace(at(50, priority), NOW), others, NOW - HOUR)
+    moved = queueing.reprioritized(places[mine], TimedPosition(at(50, priority), NOW), others, NOW - HOUR)
     assert (moved and moved.position) == (turn and at(turn, priority, 50))
     if moved:
         assert moved.since == places[turn].since if turn in places else NOW
@@ -183,10 +183,10 @@ def test_a_changed_priority_overtakes_from_its_turn_or_goes_to_the_end(
 def test_changed_priorities_keep_the_order_and_the_bound(
     arrivals: list[tuple[int, int]], changes: list[tuple[int, int, int]]
 ) -> None:
-    now, places = NOW, dict[int, tuple[QueuePlace, int]]()  # each with the time from which its bound counts
+    now, places = NOW, dict[int, tuple[TimedPosition, int]]()  # each with the time from which its bound counts
     for number, (priority, later) in enumerate(arrivals):
         now += later
-        own = QueuePlace(at(number, priority), now)
+        own = TimedPosition(at(number, priority), now)
         places[number] = queueing.join(own, [place for place, _ in places.values()], now - HOUR), now
     for number, (which, priority, later) in enumerate(changes, start=len(arrivals)):
         now += later
@@ -196,7 +196,7 @@ def test_changed_priorities_keep_the_order_and_the_bound(
         if priority == -before.position.rank:  # the stores refuse it
             places[key] = before, began
             continue
-        moved = queueing.reprioritized(before, QueuePlace(at(number, priority), now), others, now - HOUR)
+        moved = queueing.reprioritized(before, TimedPosition(at(number, priority), now), others, now - HOUR)
         raised = priority > -before.position.rank
         for other, since in places.values():
             if moved is None:
@@ -214,10 +214,10 @@ def test_changed_priorities_keep_the_order_and_the_bound(
 @given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 2 * HOUR)), max_size=12))
 def test_every_queue_keeps_its_order_and_its_bound(arrivals: list[tuple[int, int]]) -> None:
     """Requests arrive one after another; each joins where the rules say."""
-    now, places = NOW, list[QueuePlace]()
+    now, places = NOW, list[TimedPosition]()
     for number, (priority, later) in enumerate(arrivals, start=1):
         now += later
-        joined = queueing.join(QueuePlace(at(number, priority), now), places, now - HOUR)
+        joined = queueing.join(TimedPosition(at(number, priority), now), places, now - HOUR)
         for other in places:
             if joined.position < other.position:
                 assert -other.position.rank < priority, "equals and higher priorities are not passed"
@@ -251,7 +251,7 @@ def _position(other: Other) -> Position:
 
 def test_a_request_that_was_parked_passes_no_later_one_of_its_priority_that_joined_the_queue_before_it() -> None:
     low, equal = waits(49, 1), waits(49, 5, arrival=54)
-    parked = Undecided(QueuePlace(at(50, 5), NOW), QueuePlace(at(55, 5, arrival=50), NOW))
+    parked = Undecided(TimedPosition(at(50, 5), NOW), TimedPosition(at(55, 5, arrival=50), NOW))
     decision = decide(parked, [low, equal])
     assert decision.among_locks is not None
     assert decision.among_locks.position > equal.position
@@ -302,7 +302,7 @@ def test_a_request_that_can_never_have_its_permits_is_refused_with_the_next_step
 def test_a_heavy_request_at_the_front_is_not_starved_by_light_ones() -> None:
     heavy = waits(10)._replace(weight=3)
     assert decide(asking(most=3), [], [heavy]).ruling is Ruling.PARK, "there is room for it, but not for both"
-    first = decide(asking(5, most=3, weight=3, in_group=QueuePlace(at(5), NOW)), [], [holds(1), waits(10)])
+    first = decide(asking(5, most=3, weight=3, in_group=TimedPosition(at(5), NOW)), [], [holds(1), waits(10)])
     assert (first.ruling, keys(first.ahead)) == (Ruling.PARK, ["h1"])
 
 
@@ -351,7 +351,7 @@ def test_a_planned_request_is_the_same_if_its_plan_is(named: str, earlier: Earli
 
 
 def test_a_request_that_is_alone_is_granted() -> None:
-    assert decide(asking()) == queueing.Decision(Ruling.GRANT, QueuePlace(at(50), NOW), None)
+    assert decide(asking()) == queueing.Decision(Ruling.GRANT, TimedPosition(at(50), NOW), None)
 
 
 def test_a_deferred_request_goes_away_where_another_is_granted_and_only_there() -> None:
@@ -362,19 +362,19 @@ def test_a_deferred_request_goes_away_where_another_is_granted_and_only_there() 
 def test_a_request_waits_for_holders_and_earlier_waiters_and_watches_the_nearest() -> None:
     decision = decide(asking(), [holds(1), waits(2), waits(60)])
     assert (decision.ruling, keys(decision.ahead), keys(decision.watch)) == (Ruling.WAIT, ["w2", "h1"], ["w2"])
-    assert decision.among_locks == QueuePlace(at(50), NOW)
+    assert decision.among_locks == TimedPosition(at(50), NOW)
     assert "conflict" in decision.ruling.value
 
 
 def test_a_higher_priority_passes_waiters_but_no_holder() -> None:
     decision = decide(asking(priority=2), [holds(1), waits(2)])
     assert keys(decision.ahead) == ["h1"]
-    assert decision.among_locks == QueuePlace(at(2, 2, 50), NOW - 1)
+    assert decision.among_locks == TimedPosition(at(2, 2, 50), NOW - 1)
     assert decide(asking(priority=2), [waits(2, age=HOUR)]).ruling is Ruling.WAIT
 
 
 def test_a_request_in_the_queue_keeps_its_place() -> None:
-    place = QueuePlace(at(7, priority=2, arrival=9), NOW - 5)
+    place = TimedPosition(at(7, priority=2, arrival=9), NOW - 5)
     decision = decide(asking(priority=2, among_locks=place), [waits(3)])
     assert decision.among_locks == place
     assert decision.ruling is Ruling.WAIT
@@ -391,7 +391,7 @@ def test_a_request_without_a_permit_waits_in_its_groups_queue_only() -> None:
     decision = decide(asking(most=1), [holds(3)], [holds(1)])
     assert (decision.ruling, keys(decision.ahead), keys(decision.watch)) == (Ruling.PARK, ["h1"], ["h1"])
     assert decision.among_locks is None
-    assert decision.in_group == QueuePlace(at(50), NOW)
+    assert decision.in_group == TimedPosition(at(50), NOW)
 
 
 def test_of_those_that_wait_for_a_permit_each_watches_the_next_before_it() -> None:
@@ -402,10 +402,10 @@ def test_of_those_that_wait_for_a_permit_each_watches_the_next_before_it() -> No
 
 
 def test_with_its_permit_a_request_joins_the_queue_for_its_locks_as_a_new_arrival() -> None:
-    in_group = QueuePlace(at(5), NOW - 9)
+    in_group = TimedPosition(at(5), NOW - 9)
     decision = decide(asking(most=1, in_group=in_group), [waits(40)], [waits(60)])
     assert (decision.ruling, keys(decision.ahead)) == (Ruling.WAIT, ["w40"])
-    assert (decision.among_locks, decision.in_group) == (QueuePlace(at(50), NOW), in_group)
+    assert (decision.among_locks, decision.in_group) == (TimedPosition(at(50), NOW), in_group)
 
 
 def test_dead_members_of_a_group_keep_no_permit() -> None:
@@ -420,7 +420,7 @@ def test_dead_members_of_a_group_keep_no_permit() -> None:
 
 def test_a_deferred_request_is_invited_at_its_turn_where_the_connection_says_so() -> None:
     decision = decide(asking(deferred=INVITED_GRANT))
-    assert (decision.ruling, decision.among_locks) == (Ruling.INVITE, QueuePlace(at(50), NOW))
+    assert (decision.ruling, decision.among_locks) == (Ruling.INVITE, TimedPosition(at(50), NOW))
 
 
 def test_an_invited_request_blocks_what_a_waiting_one_blocks() -> None:
@@ -438,7 +438,7 @@ def test_who_waits_behind_invitations_ends_all_that_are_over_in_one_look() -> No
 
 
 def test_a_worker_with_a_request_in_its_way_writes_nothing_and_gives_its_slot_back() -> None:
-    place = QueuePlace(at(7), NOW - 5)
+    place = TimedPosition(at(7), NOW - 5)
     decision = decide(asking(among_locks=place, invited=True, deferred=SLOT), [waits(3)])
     assert (decision.ruling, decision.among_locks) == (Ruling.GIVE_SLOT_BACK, place)
     assert decide(asking(among_locks=place, invited=True, deferred=SLOT), [waits(9)]).ruling is Ruling.GRANT
@@ -447,7 +447,7 @@ def test_a_worker_with_a_request_in_its_way_writes_nothing_and_gives_its_slot_ba
 
 def test_an_invited_request_has_its_permit() -> None:
     assert decide(asking(most=1), [], [permitted(1)]).ruling is Ruling.PARK
-    mine = asking(most=1, among_locks=QueuePlace(at(7), NOW), invited=True, deferred=SLOT)
+    mine = asking(most=1, among_locks=TimedPosition(at(7), NOW), invited=True, deferred=SLOT)
     assert decide(mine, [], [holds(1)]).ruling is Ruling.GRANT, "it does not need a second one"
 
 
@@ -466,7 +466,7 @@ OTHERS_ = st.lists(
     st.builds(
         lambda turn, priority, age, state: Other(
             turn,
-            QueuePlace(at(turn, 1 if state.startswith("holds") else priority), NOW - age),
+            TimedPosition(at(turn, 1 if state.startswith("holds") else priority), NOW - age),
             holds=state.startswith("holds"),
             gone=state.endswith("gone"),
             invited=state.startswith("invited"),

@@ -126,7 +126,7 @@ def one_is_raised_late(stage: Stage) -> None:
 @mutation(one_is_raised_late)
 def raised_after_the_bound(patch: Patch) -> None:
     """It goes before one that has its turn, and has waited for the bound."""
-    edit(patch, queueing, "reprioritized", " if place.since > oldest else None", "")
+    edit(patch, queueing, "reprioritized", " if before.since > oldest else None", "")
 
 
 def one_is_lowered(stage: Stage) -> None:
@@ -146,7 +146,7 @@ def one_is_lowered(stage: Stage) -> None:
 @mutation(one_is_lowered)
 def lowered_keeps_its_turn(patch: Patch) -> None:
     """It stays before those that are as urgent by now."""
-    edit(patch, queueing, "reprioritized", "if own.position.rank > place.position.rank:", "if False:")
+    edit(patch, queueing, "reprioritized", "if own.position.rank > before.position.rank:", "if False:")
 
 
 def one_is_raised_before_equals(stage: Stage) -> None:
@@ -161,7 +161,7 @@ def one_is_raised_before_equals(stage: Stage) -> None:
 @mutation(one_is_raised_before_equals)
 def raised_goes_to_the_end(patch: Patch) -> None:
     """It loses its place to one that came later, and is as urgent."""
-    edit(patch, queueing, "reprioritized", "if own.position.rank > place.position.rank:", "if True:")
+    edit(patch, queueing, "reprioritized", "if own.position.rank > before.position.rank:", "if True:")
 
 
 def one_among_hives_is_lowered(stage: Stage) -> None:

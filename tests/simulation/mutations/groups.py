@@ -191,7 +191,7 @@ def tickets_kept_away(patch: Patch) -> None:
 @mutation(first_in_its_group_and_blocked_by_locks)
 def place_lost_while_blocked_by_locks(patch: Patch) -> None:
     """Whoever has waited for a table begins at the end of its group's queue, again and again."""
-    edit(patch, Parked, "of", "record.share.place or record.ticket_epoch", "record.ticket_epoch + record.version + 1")
+    edit(patch, Parked, "of", "record.share.number or record.ticket_epoch", "record.ticket_epoch + record.version + 1")
 
 
 @step_by_step
@@ -286,13 +286,13 @@ def places_in_groups_not_claimed(patch: Patch) -> None:
 @mutation(a_more_urgent_one_comes)
 def passed_in_groups_for_ever(patch: Patch) -> None:
     """A request of low priority gets none of its group's leases as long as others come."""
-    edit(patch, queueing, "may_pass", " and place.since > oldest", "")
+    edit(patch, queueing, "may_pass", " and other.since > oldest", "")
 
 
 @mutation(seed=530)
 def equals_passed_in_groups(patch: Patch) -> None:
     """A later request goes before an earlier one of the same priority."""
-    edit(patch, queueing, "may_pass", "place.position.rank > own.rank", "place.position.rank >= own.rank")
+    edit(patch, queueing, "may_pass", "other.position.rank > own.rank", "other.position.rank >= own.rank")
     patch.setattr(queueing, "may_overtake", lambda own, waiting: True)
 
 
@@ -312,7 +312,7 @@ def a_more_urgent_one_is_left_alone(stage: Stage) -> None:
 @mutation(a_more_urgent_one_is_left_alone)
 def age_of_a_claimed_place_forgotten(patch: Patch) -> None:
     """Whoever claims a place makes it young again, and the next one passes."""
-    edit(patch, permits, "park", "placed_ms=taken.since_ms", "placed_ms=store.time_ms()")
+    edit(patch, permits, "park", "since_ms=taken.since_ms", "since_ms=store.time_ms()")
 
 
 def taken_up_while_it_is_parked(stage: Stage) -> None:
@@ -492,4 +492,4 @@ def two_park_that_began_at_once(stage: Stage) -> None:
 @mutation(two_park_that_began_at_once)
 def equals_in_a_group_not_ordered(patch: Patch) -> None:
     """Of two requests that began at once neither is before the other, and the later one in the list is counted first."""
-    patch.setattr(Parked, "position", property(lambda self: Position(self.place, self.rank, self.epoch)))
+    patch.setattr(Parked, "position", property(lambda self: Position(self.number, self.rank, self.epoch)))

@@ -14,7 +14,7 @@ from airflow_hivelock.locks.backends.zookeeper.queue import Ticket
 from airflow_hivelock.locks.backends.zookeeper.turn import Turn
 from airflow_hivelock.locks.errors import LockLost
 from airflow_hivelock.locks.model import Lease
-from airflow_hivelock.locks.queueing import QueuePlace
+from airflow_hivelock.locks.queueing import TimedPosition
 from tests.simulation.mutations.mutation import edit, mutation
 from tests.simulation.stage import step_by_step, writes
 from tests.simulation.themes import URGENT
@@ -170,7 +170,7 @@ def urgent_ones_come_without_end(stage: Stage) -> None:
 @mutation(urgent_ones_come_without_end, theme=URGENT)
 def passed_without_a_bound(patch: Patch) -> None:
     """The request with the lowest priority waits for ever."""
-    edit(patch, queueing, "may_pass", " and place.since > oldest", "")
+    edit(patch, queueing, "may_pass", " and other.since > oldest", "")
 
 
 def one_is_passed_through_another(stage: Stage) -> None:
@@ -193,7 +193,7 @@ def one_is_passed_through_another(stage: Stage) -> None:
 @mutation(one_is_passed_through_another, theme=URGENT)
 def claimed_place_is_as_new(patch: Patch) -> None:
     """The request is passed in its turn, and so is every request that it has passed, for another full bound."""
-    patch.setattr(Ticket, "place", property(lambda self: QueuePlace(self.position, self.since_ms)))
+    patch.setattr(Ticket, "timed", property(lambda self: TimedPosition(self.position, self.since_ms)))
 
 
 def two_are_as_urgent(stage: Stage) -> None:
@@ -214,7 +214,7 @@ def two_are_as_urgent(stage: Stage) -> None:
 @mutation(two_are_as_urgent, theme=URGENT)
 def equals_passed(patch: Patch) -> None:
     """First come, first served does not hold."""
-    edit(patch, queueing, "may_pass", "place.position.rank > own.rank", "place.position.rank >= own.rank")
+    edit(patch, queueing, "may_pass", "other.position.rank > own.rank", "other.position.rank >= own.rank")
     patch.setattr(queueing, "may_overtake", lambda own, waiting: True)
 
 
@@ -235,7 +235,7 @@ def the_urgent_one_restarts(stage: Stage) -> None:
 @mutation(the_urgent_one_restarts, theme=URGENT)
 def place_changed_at_take_over(patch: Patch) -> None:
     """Its next process waits for those that wait for it."""
-    edit(patch, Turn, "enters", "tickets[0].position,", "tickets[0].position._replace(turn=tickets[0].zxid, rank=0),")
+    edit(patch, Turn, "enters", "tickets[0].position,", "tickets[0].position._replace(number=tickets[0].zxid, rank=0),")
 
 
 def overtaken_with_a_placeholder_then_unlocked_and_taken_over(stage: Stage) -> None:

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from airflow_hivelock.locks.backends.database.store import Store
     from airflow_hivelock.locks.backends.database.transaction import Answer, StoreTransaction
     from airflow_hivelock.locks.model import Lease, LockRequest
-    from airflow_hivelock.locks.queueing import Other, QueuePlace
+    from airflow_hivelock.locks.queueing import Other, TimedPosition
 
 MAX_TRIES = 100
 """Bound of every loop that tries again because another client was quicker."""
@@ -224,7 +224,7 @@ class DatabaseAcquisition:
             [one.other(now_us, frees=store.frees) for one in found] for found in (entered.conflicting, entered.group)
         )
         oldest, deferred = now_us - store.passing_us, self._request.deferred
-        joins = mine.joins(entered.number, now_us)
+        joins = mine.timed(entered.number, now_us)
         joins = self._back(transaction, mine, joins, conflicting, oldest) or joins
         asking = mine.undecided(joins, now_us, deferred, entered.stored)
         decision = queueing.decide(asking, conflicting, group, oldest)
@@ -250,15 +250,20 @@ class DatabaseAcquisition:
         return Outcome(record, now_us, _shown(ahead), waited_for, (), written, marked, recheck_us)
 
     def _back(
-        self, transaction: StoreTransaction, mine: Record, joins: QueuePlace, conflicting: Sequence[Other], oldest: int
-    ) -> QueuePlace | None:
-        """The place of a request that comes back after its invitation. Only then are the locks of the others read."""
+        self,
+        transaction: StoreTransaction,
+        mine: Record,
+        joins: TimedPosition,
+        conflicting: Sequence[Other],
+        oldest: int,
+    ) -> TimedPosition | None:
+        """The position of a request that comes back after its invitation. Only then are the locks of the others read."""
         if mine.old is None:
             return None
-        places = {int(one.key): one.place for one in conflicting if not (one.holds or one.gone or one.over)}
+        waiting = {int(one.key): one.timed for one in conflicting if not (one.holds or one.gone or one.over)}
         passed = [
-            invitations.passed(places[other.place], other.leaves, mine.locked, other.locked)
-            for other in (self._store.at_places(transaction, places) if places else ())
+            invitations.passed(waiting[other.place], other.leaves, mine.locked, other.locked)
+            for other in (self._store.at_places(transaction, waiting) if waiting else ())
         ]
         return invitations.come_back(joins, mine.old, mine.leaves, passed, oldest)
 

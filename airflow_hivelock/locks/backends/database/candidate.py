@@ -10,7 +10,7 @@ from airflow_hivelock.locks.backends.database.values import MOST_US, instant
 from airflow_hivelock.locks.errors import StoreCorrupted
 from airflow_hivelock.locks.model import Blocker
 from airflow_hivelock.locks.model.group import MAX_WEIGHT
-from airflow_hivelock.locks.queueing import Other, Position, QueuePlace
+from airflow_hivelock.locks.queueing import Other, Position, TimedPosition
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -35,7 +35,7 @@ class Candidate(NamedTuple):
     place: int
     state: str
     owner: str
-    queue_place: QueuePlace
+    timed: TimedPosition
     seen_us: int
     end_us: int | None
     until_us: int | None
@@ -66,9 +66,9 @@ class Candidate(NamedTuple):
                 f"{dict(row)!r:.200} is not a request of airflow-hivelock ({error}). Another program wrote it"
             ) from error
         position = Position(row[turn], -row["priority"], row["place"])
-        place = QueuePlace(position, row[since])
+        timed = TimedPosition(position, row[since])
         return cls(
-            row["place"], row["state"], row["owner"], place, row["seen_us"], end_us, until_us, lock, group, weight
+            row["place"], row["state"], row["owner"], timed, row["seen_us"], end_us, until_us, lock, group, weight
         )
 
     def other(self, now_us: int, *, frees: bool) -> Other:
@@ -79,9 +79,9 @@ class Candidate(NamedTuple):
         end_us, until_us = self.end_us, self.until_us
         if until_us is not None:
             over = invitations.is_over(until_us, now_us)
-            return Other(self.place, self.queue_place, self.holds, invited=True, over=over, weight=self.weight)
+            return Other(self.place, self.timed, self.holds, invited=True, over=over, weight=self.weight)
         gone = self.seen_us < now_us - DEAD_US if end_us is None else frees and end_us <= now_us
-        return Other(self.place, self.queue_place, self.holds, gone, weight=self.weight)
+        return Other(self.place, self.timed, self.holds, gone, weight=self.weight)
 
     @property
     def holds(self) -> bool:

@@ -1,7 +1,7 @@
 """A change of the priority of a request that waits: in one transaction it leaves the queue, and joins it again.
 
-It gets a new place, so that it is the last of the requests with its turn and its priority. The requests that wait for
-it are notified as if it had ended. Its own process finds its new place at its next step.
+It gets a new number, so that it is the last of the requests with the same turn and priority. The requests that wait for
+it are notified as if it had ended. Its own process finds its new number at its next step.
 """
 
 from __future__ import annotations
@@ -50,13 +50,13 @@ def _change(
     if (mine.locks, mine.group_key) != (seen.locks, seen.group_key):
         return None
     again = mine._replace(priority=priority, place=number, epoch=number, ahead=None, watched=0)
-    waiting = queueing.living_places(one.other(now_us, frees=store.frees) for one in entered.conflicting)
-    place = rules.reprioritized(
-        mine.owner, mine.joins(mine.turn, mine.turn_us), again.joins(number, now_us), waiting, now_us - store.passing_us
+    waiting = queueing.overtakable(one.other(now_us, frees=store.frees) for one in entered.conflicting)
+    moved = rules.reprioritized(
+        mine.owner, mine.timed(mine.turn, mine.turn_us), again.timed(number, now_us), waiting, now_us - store.passing_us
     )
     if not store.end(transaction, State.FREE, "queued", of_place=mine.place).count:
         return None
-    again = again._replace(turn=place.position.turn, turn_us=place.since)
+    again = again._replace(turn=moved.position.number, turn_us=moved.since)
     store.put(transaction, again, mine._replace(state=State.FREE), locks)
     store.dialect.call(transaction, mine.process)
     audit.write(store, transaction, again, *by)

@@ -9,8 +9,8 @@
 Each state leads back to FREE when the request is withdrawn or made again. INVITED also leads to GRANTED and WAITING.
 
 - WAITING: it waits for locks. PARKED: it waits for a permit of its group, and has no rows of locks.
-- INVITED: a deferred request that waits for a worker slot. It keeps its rows of locks, its turn and its permit. It has
-  no process.
+- INVITED: a deferred request that waits for a worker slot. It keeps its rows of locks, its position and its
+  permit. It has no process.
 - AWAY: a deferred request out of the queue: its invitation has ended, or it got none. It has no rows of locks.
 - FREE, AWAY and ENDED keep attempt and beginning, so that a slow earlier process does not acquire again. ENDED is also
   the history of the lease.
@@ -46,7 +46,7 @@ from airflow_hivelock.locks.model import (
     token_of,
 )
 from airflow_hivelock.locks.model.group import MAX_WEIGHT
-from airflow_hivelock.locks.queueing import Call, Earlier, Position, QueuePlace, Ruling, Undecided
+from airflow_hivelock.locks.queueing import Call, Earlier, Position, Ruling, TimedPosition, Undecided
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -82,17 +82,16 @@ class Record(NamedTuple):
     :param process: the acquisition that acts for the owner.
     :param epoch: raised by every take-over and new request; larger than any that the owner had before.
     :param began: the store's number when the acting call began; with *attempt*, the order of the owner's calls.
-    :param place: the store's number when the request was made. 0: it has none yet.
+    :param place: the request's own number, which the store drew when the request was made. 0: it has none yet.
     :param ahead: the place of the request that it waits for; for any lease of its group, the group's key, below 0.
     :param watched: who is notified when it ends. The watchers write this, and its owner does not.
     :param locks: as :func:`encode` writes them.
     :param given: the locks that partial releases have given back, as *locks*; "": none.
     :param whole: objects that are SHARED for their own sake although other locks are below them, one name per line.
     :param works: the work, as JSON.
-    :param turn: with priority and place, the order among conflicting requests. It is the store's number when it began
-        to wait for locks, or the claimed turn of the first request that it overtook. 0: it does not wait for locks.
-        AWAY keeps the turn that it had while it was invited.
-    :param turn_us: when the turn was first taken; a claimed turn is older than the request.
+    :param turn: :attr:`.Position.number` in the queue for its locks: the store's number when it began to wait there, or
+        a claimed one. 0: it does not wait for locks. AWAY keeps the turn that it had while it was invited.
+    :param turn_us: when *turn* was first taken; a claimed one is older than the request.
     :param old_turn: and *old_turn_us*: the turn that it had when its invitation ended, which it may take again. 0:
         none.
     :param until_us: when its invitation ends.
@@ -201,31 +200,30 @@ class Record(NamedTuple):
     @property
     def position(self) -> Position:
         """Its position in the queue that it is in."""
-        turn = self.group_turn if self.state is State.PARKED else self.turn
-        return self._place(turn, 0).position
+        return self.timed(self.group_turn if self.state is State.PARKED else self.turn, 0).position
 
-    def joins(self, number: int, now_us: int) -> QueuePlace:
-        """Its place if it joins the queue for its locks now, with the next *number*."""
-        return self._place(number, now_us)
+    def timed(self, number: int, since_us: int) -> TimedPosition:
+        """Its position with that *number*, first taken then."""
+        return TimedPosition(Position(number, -self.priority, self.place), since_us)
 
     @property
-    def old(self) -> QueuePlace | None:
-        """The place that it had when its invitation ended, unless it waits for its locks again."""
-        return self._place(self.old_turn, self.old_turn_us) if self.old_turn and not self.turn else None
+    def old(self) -> TimedPosition | None:
+        """The position that it had when its invitation ended, unless it waits for its locks again."""
+        return self.timed(self.old_turn, self.old_turn_us) if self.old_turn and not self.turn else None
 
     def undecided(
-        self, now: QueuePlace, now_us: int, deferred: DeferredGrant | None, stored: Group | None
+        self, now: TimedPosition, now_us: int, deferred: DeferredGrant | None, stored: Group | None
     ) -> Undecided:
         """Return this request for a decision.
 
-        :param now: its place if it joins the queue for its locks.
+        :param now: its position if it joins the queue for its locks.
         :param stored: the settings of its group in the store.
         :raises InvalidRequest: it weighs more than its group may hold.
         """
-        parked = self._place(self.group_turn, self.group_turn_us) if self.group_turn else None
-        waits = self._place(self.turn, self.turn_us) if self.turn else None
+        parked = self.timed(self.group_turn, self.group_turn_us) if self.group_turn else None
+        waits = self.timed(self.turn, self.turn_us) if self.turn else None
         # In no queue yet, it arrives now, no matter when its owner first asked.
-        arrival, (most, weight) = self._place(self.place, now_us), self.terms(stored)
+        arrival, (most, weight) = self.timed(self.place, now_us), self.terms(stored)
         if most and not self.invited:
             permits.check(self.owner, self.lease_group, weight, most)
         return Undecided(arrival, now, waits, parked, most, deferred, self.invited, weight)
@@ -240,9 +238,6 @@ class Record(NamedTuple):
         own = self.weight or 0
         has = own or 1 if self.holds or self.invited else permits.weight(own, stored)
         return permits.limit(self.most_leases, stored), has
-
-    def _place(self, turn: int, since_us: int) -> QueuePlace:
-        return QueuePlace(Position(turn, -self.priority, self.place), since_us)
 
     @property
     def lease_id(self) -> str:
@@ -331,9 +326,9 @@ class Record(NamedTuple):
         waits, parked = decision.among_locks, decision.in_group
         ahead = int(decision.watch[0].key) if decision.watch else None
         placed = self._replace(
-            turn=waits.position.turn if waits else 0,
+            turn=waits.position.number if waits else 0,
             turn_us=waits.since if waits else self.turn_us,
-            group_turn=parked.position.turn if parked else 0,
+            group_turn=parked.position.number if parked else 0,
             group_turn_us=parked.since if parked else 0,
             ahead=ahead,
             until_us=None,

@@ -32,7 +32,7 @@ def start(
     :param wanted: the request's locks, as :func:`encode` writes them.
     :param frees: an expired lease may be replaced by a request for other locks.
     :param group_key: of the request's limit.
-    :return: for a new request, WAITING, with a place of its own but in no queue; else the existing record, taken over.
+    :return: for a new request, WAITING, with a number of its own but in no queue; else the existing record, taken over.
         That keeps its priority and its group. Taken over without a worker slot, an invited request waits.
     :raises Superseded: a later call acts for the owner.
     :raises LeaseMismatch: the owner waits for or holds other locks.
@@ -71,7 +71,7 @@ def start(
     )
     if existing is None or existing.state is not State.AWAY or request.has_slot:
         return fresh
-    if not invitations.keeps_place(call, Call(existing.attempt, existing.began), request.locks, existing.locked):
+    if not invitations.keeps_position(call, Call(existing.attempt, existing.began), request.locks, existing.locked):
         return fresh
     return fresh._replace(
         priority=existing.priority,  # a person may have changed it

@@ -9,7 +9,7 @@ from airflow_hivelock.locks import queueing, rules
 from airflow_hivelock.locks.backends.database.record import HAS_LOCKS, State
 from airflow_hivelock.locks.backends.database.values import instant
 from airflow_hivelock.locks.model import Blocker, Waiter, WaitsFor
-from airflow_hivelock.locks.queueing import Other, QueuePlace
+from airflow_hivelock.locks.queueing import Other, TimedPosition
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -69,17 +69,17 @@ def listed(records: Sequence[Record], target: LockObject | None, stored: Mapping
 
 def _waiter(record: Record, blockers: tuple[Blocker, ...]) -> Waiter:
     what = WAITS_FOR[record.state]
-    place = 0 if record.state is State.AWAY else 1 + sum(blocker.waiting for blocker in blockers)
+    nth = 0 if record.state is State.AWAY else 1 + sum(blocker.waiting for blocker in blockers)
     asked = instant(record.asked_us)
     return Waiter(
-        record.owner, record.locked, place, asked, blockers, record.priority, what, record.attempt, record.until
+        record.owner, record.locked, nth, asked, blockers, record.priority, what, record.attempt, record.until
     )
 
 
 def _in_group(record: Record) -> Other:
     """Return it as the requests for a permit of its group see it. An invited request has its permit."""
     has, weight = record.holds or record.invited, record.terms(None)[1]
-    return Other(record.place, QueuePlace(record.position, 0), has, weight=weight)
+    return Other(record.place, TimedPosition(record.position, 0), has, weight=weight)
 
 
 def _order(record: Record) -> tuple[int, int, int]:

@@ -26,7 +26,7 @@ def parse(rows: Iterable[Row]) -> Iterator[tuple[Holder, bool]]:
     if listed and len(listed[0]) > 2:
         yield from filter(None, map(_transactional, listed))
         return
-    starts = [place for place, row in enumerate(listed) if row[1] in _MODES]
+    starts = [at for at, row in enumerate(listed) if row[1] in _MODES]
     for start, end in zip(starts, [*starts[1:], len(listed)], strict=False):
         details = dict(str(text).split(":", 1) for text, *_ in listed[start + 1 : end] if ":" in str(text))
         name, mode = listed[start][:2]

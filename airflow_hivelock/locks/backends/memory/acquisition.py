@@ -158,12 +158,12 @@ class MemoryAcquisition:
         return Call(self._request.attempt, self._begun)
 
     def _new(self, standing: Entry | None) -> Entry:
-        """Make the entry of a new arrival; with its old places if its invitation has ended."""
+        """Make the entry of a new arrival; with its old positions if its invitation has ended."""
         store, request = self._requests, self._request
         entry = Entry(request, next(store.numbers), self._requests.now(), 0, self._wake)
         if standing and standing.old and not request.has_slot:
             away = Call(standing.request.attempt, 0)
-            if invitations.keeps_place(self._call, away, request.locks, standing.request.locks):
+            if invitations.keeps_position(self._call, away, request.locks, standing.request.locks):
                 entry.old, entry.in_group = standing.old, standing.in_group
                 entry.request = replace(request, priority=standing.request.priority)  # a person may have changed it
         return entry

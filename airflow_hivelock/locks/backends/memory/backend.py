@@ -191,7 +191,7 @@ class MemoryBackend(Backend):
                         entry, self._requests.ahead(entry), in_group=entry.waits_for is WaitsFor.LEASE
                     )
                 )
-                for entry in sorted(self._requests.entries.values(), key=lambda entry: entry.place)
+                for entry in sorted(self._requests.entries.values(), key=lambda entry: entry.timed)
                 if entry.lease is None and rules.concern(entry.request.locks, target)
             ]
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from airflow_hivelock.locks import invitations
 from airflow_hivelock.locks.model import Lease, LockRequest, Tenure, Waiter, WaitsFor, in_order
-from airflow_hivelock.locks.queueing import Other, Position, QueuePlace
+from airflow_hivelock.locks.queueing import Other, Position, TimedPosition
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -21,11 +21,11 @@ class Entry:
     """An owner's request while it waits or holds.
 
     :param number: its own number, drawn when it was made.
-    :param among_locks: its place in the queue for its locks, while it waits for them or holds them.
-    :param in_group: its place in the group's queue, from the first time that it waits there.
+    :param among_locks: its position in the queue for its locks, while it waits for them or holds them.
+    :param in_group: its position in the group's queue, from the first time that it waits there.
     :param left: its process has handed it over, and no other process has continued it yet.
-    :param until: it is invited until then, and keeps its place among the locks and its permit.
-    :param old: its place among the locks when its invitation ended.
+    :param until: it is invited until then, and keeps its position among the locks and its permit.
+    :param old: its position among the locks when its invitation ended.
     :param weight: how many permits of its group it took; 0: it has none.
     """
 
@@ -35,14 +35,14 @@ class Entry:
     epoch: int
     wake: Callable[[], None]
     waits_for: WaitsFor = WaitsFor.LOCK
-    among_locks: QueuePlace | None = None
-    in_group: QueuePlace | None = None
+    among_locks: TimedPosition | None = None
+    in_group: TimedPosition | None = None
     lease: Lease | None = None
     renewed: datetime | None = None
     losses: list[Callable[[], None]] = field(default_factory=list)
     left: bool = False
     until: datetime | None = None
-    old: QueuePlace | None = None
+    old: TimedPosition | None = None
     weight: int = 0
 
     @property
@@ -51,19 +51,18 @@ class Entry:
         return min(self.request.asked or self.since, self.since)
 
     @property
-    def arrival(self) -> QueuePlace:
-        """Its place by its own number and time."""
-        return self.own_place(self.number, self.since)
+    def arrival(self) -> TimedPosition:
+        """Its position by its own number and time."""
+        return self.timed_by(self.number, self.since)
 
-    def own_place(self, turn: int, since: datetime) -> QueuePlace:
-        """Its place if it joins a queue with that *turn*."""
-        return QueuePlace(Position(turn, -self.request.priority, self.number), microseconds(since))
+    def timed_by(self, number: int, since: datetime) -> TimedPosition:
+        """Its position if it joins a queue with that *number*."""
+        return TimedPosition(Position(number, -self.request.priority, self.number), microseconds(since))
 
     @property
-    def place(self) -> QueuePlace:
-        """Its place in the queue that it is in."""
-        place = self.in_group if self.waits_for is WaitsFor.LEASE else self.among_locks
-        return place or self.arrival
+    def timed(self) -> TimedPosition:
+        """Its position in the queue that it is in."""
+        return (self.in_group if self.waits_for is WaitsFor.LEASE else self.among_locks) or self.arrival
 
     @property
     def holds_permit(self) -> bool:
@@ -75,14 +74,14 @@ class Entry:
         waits, until = self.lease is None, self.until
         return Other(
             self.request.owner,
-            self.place,
+            self.timed,
             holds=self.holds_permit if in_group else not waits,
             gone=waits and self.left,
             invited=until is not None,
             over=until is not None and invitations.is_over(microseconds(until), microseconds(at)),
         )
 
-    def wait_for_slot(self, until: datetime | None = None, old: QueuePlace | None = None) -> None:
+    def wait_for_slot(self, until: datetime | None = None, old: TimedPosition | None = None) -> None:
         """Become invited *until* then, or away if it is None."""
         self.waits_for, self.until, self.old, self.left = WaitsFor.SLOT, until, old, False
         if until is None:
@@ -96,11 +95,11 @@ class Entry:
         """Return the listing's entry, with its blockers."""
         request = self.request
         queued = self.waits_for is not WaitsFor.SLOT or self.until
-        place = 0 if not queued else 1 + sum(blocker.waiting for blocker in blockers)
+        nth = 0 if not queued else 1 + sum(blocker.waiting for blocker in blockers)
         return Waiter(
             request.owner,
             request.locks,
-            place,
+            nth,
             self.asked,
             blockers,
             request.priority,

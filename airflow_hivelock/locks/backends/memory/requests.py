@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from airflow_hivelock.locks import invitations, permits, queueing, rules
 from airflow_hivelock.locks.backends.memory.entry import Entry, microseconds
 from airflow_hivelock.locks.model import Blocker, GroupUse, LockObject, LockRequest, Member, Tenure, WaitsFor
-from airflow_hivelock.locks.queueing import Position, QueuePlace, Ruling, Undecided
+from airflow_hivelock.locks.queueing import Position, Ruling, TimedPosition, Undecided
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -87,12 +87,12 @@ class Requests:
             self.changed(away.request)
         if decision.ruling is Ruling.GIVE_SLOT_BACK:
             return decision
-        waited_for, had_place = entry.waits_for, entry.among_locks is not None
+        waited_for, had_position = entry.waits_for, entry.among_locks is not None
         entry.among_locks, entry.in_group = decision.among_locks, decision.in_group
         if not entry.holds_permit:  # the default weight may change, and then it is as heavy as it was
             entry.weight = 0 if decision.among_locks is None else self._terms(entry.request.limit)[1]
         entry.waits_for = WaitsFor.LEASE if decision.ruling is Ruling.PARK else WaitsFor.LOCK
-        if entry.waits_for is not waited_for and (had_place or waited_for is WaitsFor.LEASE):
+        if entry.waits_for is not waited_for and (had_position or waited_for is WaitsFor.LEASE):
             self.changed(entry.request)  # it no longer blocks the requests in the queue that it has left
         return decision
 
@@ -102,7 +102,7 @@ class Requests:
         if entry.request.limit and not entry.holds_permit:
             permits.check(entry.request.owner, entry.request.limit.group, weight, most)
         oldest = self._oldest(at)
-        own = entry.own_place(next(self.numbers), at)
+        own = entry.timed_by(next(self.numbers), at)
         asking = Undecided(
             entry.arrival,
             self._back(entry, own, conflicting, oldest) or own,
@@ -123,30 +123,32 @@ class Requests:
         return permits.limit(limit.most, stored), permits.weight(limit.weight, stored)
 
     def reprioritize(self, entry: Entry, priority: int) -> None:
-        """Give a request that waits for its locks another priority, and its new place.
+        """Give a request that waits for its locks another priority, and its new position.
 
         :raises InvalidRequest: it can overtake no other request.
         """
         assert entry.among_locks is not None
         owner, at = entry.request.owner, self.now()
-        own = QueuePlace(Position(number := next(self.numbers), -priority, number), microseconds(at))
-        waiting = queueing.living_places(self._conflicting(entry))
-        place = rules.reprioritized(owner, entry.among_locks, own, waiting, self._oldest(at))
+        own = TimedPosition(Position(number := next(self.numbers), -priority, number), microseconds(at))
+        waiting = queueing.overtakable(self._conflicting(entry))
+        moved = rules.reprioritized(owner, entry.among_locks, own, waiting, self._oldest(at))
         entry.request = replace(entry.request, priority=priority)
-        entry.among_locks, entry.number = place, number
+        entry.among_locks, entry.number = moved, number
         entry.wake()
         self.changed(entry.request)
 
     def _oldest(self, at: datetime) -> int:
-        """Requests that took their turn by then are not overtaken any more."""
+        """Requests that have waited since then are not overtaken any more."""
         return microseconds(at) - round(self.passing_s * 1_000_000)
 
-    def _back(self, entry: Entry, own: QueuePlace, conflicting: Iterable[Other], oldest: int) -> QueuePlace | None:
-        """The place of a request that comes back after its invitation; None: it is a new arrival."""
+    def _back(
+        self, entry: Entry, own: TimedPosition, conflicting: Iterable[Other], oldest: int
+    ) -> TimedPosition | None:
+        """The position of a request that comes back after its invitation; None: it is a new arrival."""
         if entry.old is None:
             return None
         passed = [
-            invitations.passed(other.place, _named(theirs), entry.request.locks, theirs.locks)
+            invitations.passed(other.timed, _named(theirs), entry.request.locks, theirs.locks)
             for other in conflicting
             for theirs in [self.entries[str(other.key)].request]
             if not (other.holds or other.gone or other.over)
@@ -164,9 +166,9 @@ class Requests:
         """Its blockers in the queue that it is in."""
         most, weight = self._terms(entry.request.limit)
         if entry.waits_for is WaitsFor.LOCK or entry.until:
-            return queueing.in_the_way(entry.place.position, self._conflicting(entry))
+            return queueing.in_the_way(entry.timed.position, self._conflicting(entry))
         if entry.waits_for is WaitsFor.LEASE and most:
-            return queueing.in_the_way_of_permit(entry.place.position, weight, most, self._group(entry))
+            return queueing.in_the_way_of_permit(entry.timed.position, weight, most, self._group(entry))
         return []
 
     def group_use(self) -> list[GroupUse]:
@@ -174,7 +176,7 @@ class Requests:
         members = [(one.request.limit.group, one) for one in self.entries.values() if one.request.limit]
         found = []
         for name in sorted({*self.groups, *(group for group, one in members if self._counts(one))}):
-            mine = sorted((one for group, one in members if group == name), key=lambda one: one.place)
+            mine = sorted((one for group, one in members if group == name), key=lambda one: one.timed)
             holding = tuple(self._member(one) for one in mine if one.holds_permit)
             waiting = tuple(self._member(one) for one in mine if one.waiting(WaitsFor.LEASE))
             found.append(GroupUse(name, self.groups.get(name), holding, waiting))

@@ -158,7 +158,7 @@ class ZooKeeperAcquisition:
     def _start(self) -> Lease | NeedsSlot | Blocked | None:
         store, client, turn = self._store, self._store.client, self._turn
         self._session, turn.record = client.session, None
-        if self._request.has_slot:  # another process may have changed its place since the last look
+        if self._request.has_slot:  # another process may have changed its position since the last look
             turn.position = None
         # The reads of a deferred request decide, because no verification follows. So they must not come from a server
         # that lags.
@@ -310,8 +310,8 @@ class ZooKeeperAcquisition:
         return self._permitted(record, record) if isinstance(permitted, GroupLook) else permitted
 
     def _permitted(self, mine: Record, parked: Record) -> Lease | NeedsSlot | Blocked | None:
-        # At its turn in the group it is a new arrival among the requests for its locks. It keeps its place in the group
-        # while it tries.
+        # At its turn in the group it is a new arrival among the requests for its locks. It keeps its entry in the
+        # group's queue while it tries.
         store = self._store
         look = store.snapshot(mine.locks, store.client.submit(*store.reads(mine.locks)))
         return self._arrive(replace(mine, state=State.WAITING), parked, look)

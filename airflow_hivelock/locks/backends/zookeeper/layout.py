@@ -10,7 +10,7 @@
     /airflow_hivelock/queue/<db.table>/<owner key>-<ticket epoch>-<entry>-<scope>  a ticket in it
     /airflow_hivelock/groups/<group's key>/limit               the group's settings: its limit, default weight, comment
     /airflow_hivelock/groups/<group's key>/permits/<number>    a permit of the group is taken
-    /airflow_hivelock/groups/<group's key>/queue/<owner key>-<ticket epoch>-<version>-<place>-<priority>    a place in its queue
+    /airflow_hivelock/groups/<group's key>/queue/<owner key>-<ticket epoch>-<version>-<number>-<priority>-<since>    a parked request
     /airflow_hivelock/audit/<sequence>             force releases, and changes of groups
     /airflow_hivelock/format                       the store's stamp; every grant checks this node's version
 

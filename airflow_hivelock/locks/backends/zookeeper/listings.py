@@ -113,7 +113,7 @@ class GroupListing(NamedTuple):
     """A group for listings, with the records of its requests.
 
     :param holders: see :func:`.permits.holders`.
-    :param waiters: the places, in order, with the record that each belongs to; None: it belongs to no request.
+    :param waiters: the entries of its queue, in order, each with its record; None: it belongs to no request.
     """
 
     seen: GroupLook
@@ -252,10 +252,10 @@ def read_group(store: ZooKeeperStore, key: str, *, listing: bool) -> GroupListin
     if (seen := permits.look_at(store, key, listing=listing)) is None:
         return None
     holding = permits.holders(store, seen, listing=listing)
-    records = store.read_all([place.key for place in seen.parked], listing=listing)
+    records = store.read_all([one.key for one in seen.parked], listing=listing)
     waiters = [
-        (place, record if record is not None and place.has(record) else None)
-        for place, record in zip(seen.parked, records, strict=True)
+        (one, record if record is not None and one.has(record) else None)
+        for one, record in zip(seen.parked, records, strict=True)
     ]
     return GroupListing(seen, holding, waiters)
 
@@ -275,7 +275,7 @@ def _parked(every: Iterable[GroupListing], records: Mapping[str, Record], target
         held = {record.key: record for _, record in sorted(group.holders.items()) if record}
         holders = [permits.blocker(record, record.queued) for record in held.values()]
         ahead: list[Blocker] = []
-        for place, record in group.waiters:
+        for parked, record in group.waiters:
             if record is None:
                 continue
             moved = record.state is not State.PARKED or (record.key in records and records[record.key].has_tickets)
@@ -283,7 +283,9 @@ def _parked(every: Iterable[GroupListing], records: Mapping[str, Record], target
                 blockers = (*holders, *ahead[::-1])[:MOST_NAMED]
                 asked_ms = record.first_ms or record.asked_ms
                 since, waits_for, at = instant(asked_ms), WaitsFor.LEASE, 1 + len(ahead)
-                waiter = Waiter(record.owner, record.locks, at, since, blockers, -place.rank, waits_for, record.attempt)
+                waiter = Waiter(
+                    record.owner, record.locks, at, since, blockers, -parked.rank, waits_for, record.attempt
+                )
                 found.append(waiter)
             ahead.append(permits.blocker(record, True))
     return found
@@ -334,7 +336,7 @@ def _behind_hive(waiter: Waiter, foreign: Iterable[tuple[LockObject, Blocker]]) 
 
 
 def sweep_groups(store: ZooKeeperStore) -> int:
-    """Delete permits and places that belong to no request; return how many there were.
+    """Delete permits and entries that belong to no request; return how many there were.
 
     They always go with their records, so this is a precaution. But such a permit would keep its group waiting forever.
     A group with an unreadable record is left alone, because the record may be a newer version's lease.
@@ -351,7 +353,7 @@ def sweep_groups(store: ZooKeeperStore) -> int:
         void = [number for number, holder in group.holders.items() if holder is None]
         swept += permits.strike(store, group.seen, void)
         queue = store.layout.parked(group.seen.key)
-        left = [Commit((Delete(f"{queue}/{place.name}"),)) for place, record in group.waiters if record is None]
+        left = [Commit((Delete(f"{queue}/{one.name}"),)) for one, record in group.waiters if record is None]
         swept += sum(not isinstance(outcome, Refused) for outcome in store.client.submit(*left))
     return swept
 

@@ -30,7 +30,7 @@ from airflow_hivelock.locks.backends.zookeeper.queue import Claim
 from airflow_hivelock.locks.backends.zookeeper.record import PERMIT, Record, State
 from airflow_hivelock.locks.errors import StoreUnavailable
 from airflow_hivelock.locks.model import Blocker, LockMode, owner_key
-from airflow_hivelock.locks.queueing import Position, QueuePlace
+from airflow_hivelock.locks.queueing import Position, TimedPosition
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -45,51 +45,57 @@ MOST_SAID = 3
 """How many holders of permits a waiter lists."""
 
 _NAME = re.compile(r"([0-9a-f]{16})-([0-9]{1,19})-[0-9]{1,10}-([0-9]{1,19})-(-?[0-9]{1,10})-([0-9]{1,15})")
-"""A place's node: the owner's key, the epoch, a version of the record, the place, the priority, when it was first
-taken."""
+"""The name of an entry: the owner's key, the epoch, a version of the record, then the number of the position, the
+priority, and when that number was first taken."""
 
 _NUMBER = re.compile(r"0|[1-9][0-9]{0,8}")
 _LEASE_ID = re.compile(r"[0-9a-f]{16}-[0-9]{1,19}")
 
 
 class Parked(NamedTuple):
-    """A place in a group's queue, first taken at *placed_ms*. Its node's name contains all of this. Places sort in
-    their order."""
+    """An entry in a group's queue. The name of its node contains all of this. Entries sort in the order of the queue.
 
-    place: int
+    :param number: of its position, first taken at *since_ms*.
+    """
+
+    number: int
     rank: int
     epoch: int
     key: str
     name: str
-    placed_ms: int = 0
+    since_ms: int = 0
 
     @property
     def position(self) -> Position:
         # Two requests that began at once have the same epoch, and no other number of their own: their keys order them.
-        return Position(self.place, self.rank, self.epoch << 64 | int(self.key, 16))
+        return Position(self.number, self.rank, self.epoch << 64 | int(self.key, 16))
+
+    @property
+    def timed(self) -> TimedPosition:
+        return TimedPosition(self.position, self.since_ms)
 
     @classmethod
     def parse(cls, name: str) -> Parked | None:
-        """Parse a node's name; None if it is no place."""
+        """Parse a node's name; None: it is no entry."""
         if not (found := _NAME.fullmatch(name)):
             return None
         return cls(int(found[3]), -int(found[4]), int(found[2]), found[1], name, int(found[5]))
 
     @classmethod
     def of(cls, record: Record) -> Parked:
-        """The place that *record*'s request takes by its next write. A name is used only once."""
+        """The entry that *record*'s request gets by its next write. A name is used only once."""
         assert record.share is not None
-        place, placed_ms = record.share.place or record.ticket_epoch, record.share.placed_ms
-        name = f"{record.lease_id}-{record.version + 1}-{place}-{record.priority}-{placed_ms}"
-        return cls(place, -record.priority, record.ticket_epoch, record.key, name, placed_ms)
+        number, since_ms = record.share.number or record.ticket_epoch, record.share.since_ms
+        name = f"{record.lease_id}-{record.version + 1}-{number}-{record.priority}-{since_ms}"
+        return cls(number, -record.priority, record.ticket_epoch, record.key, name, since_ms)
 
     def has(self, record: Record) -> bool:
-        """Whether it is *record*'s place."""
+        """Whether it is *record*'s entry."""
         return record.share is not None and record.waits and record.share.ticket == self.name
 
 
 class GroupLook(NamedTuple):
-    """A snapshot of a group: its permits (*numbers*), and the places of the requests that wait for some, in order.
+    """A snapshot of a group: its permits (*numbers*), and the entries of its queue, in order.
 
     :param version: of the node above the permits, read before they were.
     :param stored: the settings of the group.
@@ -102,7 +108,7 @@ class GroupLook(NamedTuple):
     stored: Group | None = None
 
     def ahead(self, mine: Parked) -> list[Parked]:
-        """The places before *mine*, in order."""
+        """The entries before *mine*, in order."""
         waiting = {other: other.position for other in self.parked if other.key != mine.key}
         return queueing.earlier(mine.position, waiting)
 
@@ -119,13 +125,13 @@ class GroupLook(NamedTuple):
         assert mine.share is not None
         rules.check(mine.owner, mine.share.group, *self.terms(mine))
 
-    def free(self, mine: Record, place: Parked | None) -> tuple[int, ...] | None:
-        """The numbers of the permits that *mine* may take; None: too few are free, or a request waits before *place*.
+    def free(self, mine: Record, entry: Parked | None) -> tuple[int, ...] | None:
+        """The numbers of the permits that *mine* may take; None: too few are free, or a request waits before *entry*.
 
-        A newcomer has no place, and comes after all waiters.
+        A newcomer has no entry, and comes after all waiters.
         """
         weight, most = self.terms(mine)
-        position = place.position if place else Position.newcomer(mine.priority)
+        position = entry.position if entry else Position.newcomer(mine.priority)
         waiting = [other.position for other in self.parked if other.key != mine.key]
         may = rules.free(position, weight, most, len(self.numbers), waiting)
         return rules.numbers(self.numbers, weight) if may else None
@@ -163,9 +169,9 @@ def look_at(
     if root is None or taken is None or parked is None:
         return None
     numbers = frozenset(int(name) for name in taken.names if _NUMBER.fullmatch(name))
-    places = sorted(place for name in parked.names if (place := Parked.parse(name)))
+    queue = sorted(entry for name in parked.names if (entry := Parked.parse(name)))
     parse = group_settings.readable if listing else group_settings.parse
-    return GroupLook(key, root.stat.version, numbers, tuple(places), parse(settings, limit))
+    return GroupLook(key, root.stat.version, numbers, tuple(queue), parse(settings, limit))
 
 
 def permitted(store: ZooKeeperStore, record: Record, seen: GroupLook | None = None) -> tuple[Record, SetData] | None:
@@ -175,29 +181,29 @@ def permitted(store: ZooKeeperStore, record: Record, seen: GroupLook | None = No
     :param seen: the look of a newcomer, which comes after all waiters.
     """
     assert record.share is not None
-    place = None if seen else Parked.of(record)
+    entry = None if seen else Parked.of(record)
     seen = seen or look(store, record.share)
-    if (numbers := seen.free(record, place)) is None:
+    if (numbers := seen.free(record, entry)) is None:
         return None
     taken = replace(record, share=record.share._replace(permit=numbers[0], ticket=""), permits=numbers[1:])
     return taken, SetData(store.layout.permits(seen.key), b"", seen.version)
 
 
 def park(store: ZooKeeperStore, record: Record, passing_s: float) -> Record:
-    """*record* as it is parked. Its place is chosen once: one that it claims, as in the tables' queues, or its own."""
+    """*record* as it is parked. Its position is chosen once: its own, or one that it claims as in the tables' queues."""
     share = record.share
     assert share is not None
-    if not share.place:
+    if not share.number:
         others = [other for other in look(store, share).parked if other.key != record.key]
         claimed = None
         if queueing.may_overtake(Position.newcomer(record.priority), [other.position for other in others]):
-            places = [QueuePlace(other.position, other.placed_ms) for other in others]
-            oldest_ms = store.time_ms() - int(passing_s * 1000)
-            claimed = waiting.claimed(
-                queueing.join(QueuePlace(Position.newcomer(record.priority), 0), places, oldest_ms)
+            own, oldest_ms = (
+                TimedPosition(Position.newcomer(record.priority), 0),
+                store.time_ms() - int(passing_s * 1000),
             )
+            claimed = waiting.claimed(queueing.join(own, [other.timed for other in others], oldest_ms))
         taken = claimed or Claim(record.ticket_epoch, record.asked_ms or store.time_ms())
-        share = share._replace(place=taken.zxid, placed_ms=taken.since_ms)
+        share = share._replace(number=taken.zxid, since_ms=taken.since_ms)
     share = share._replace(permit=None)
     parked = replace(record, state=State.PARKED, written=0, placeholders=(), share=share, permits=())
     return replace(parked, share=share._replace(ticket=Parked.of(parked).name))
@@ -242,11 +248,11 @@ def wait_for_holders(store: ZooKeeperStore, seen: GroupLook) -> Blocked | None:
 
 
 def _wait_behind(lookout: Lookout, ahead: Sequence[Parked]) -> Blocked | None:
-    """Watch the nearest place, and its owner's liveness node. A dead request keeps its place until its turn has come."""
+    """Watch the nearest entry, and its owner's liveness node. A dead request keeps its entry until its turn."""
     store, share = lookout.store, lookout.record.share
     assert share is not None
     queue = store.layout.parked(owner_key(share.group))
-    nearest, first = (waiting.Ahead(f"{queue}/{place.name}", place.key, place.has) for place in (ahead[-1], ahead[0]))
+    nearest, first = (waiting.Ahead(f"{queue}/{one.name}", one.key, one.has) for one in (ahead[-1], ahead[0]))
     if not (front := lookout.front(nearest, first)):
         return None
     other, leader = front

@@ -22,7 +22,7 @@ from airflow_hivelock.locks import formats, queueing, validate
 from airflow_hivelock.locks.backends.zookeeper.client import Create, Delete, Get, Names, SetData
 from airflow_hivelock.locks.errors import StoreCorrupted
 from airflow_hivelock.locks.model import MAX_PRIORITY, Lock, LockMode, in_order, locks_from_json, locks_to_json
-from airflow_hivelock.locks.queueing import Position, QueuePlace
+from airflow_hivelock.locks.queueing import Position, TimedPosition
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -48,7 +48,7 @@ _ANY = "A"
 
 
 class Claim(NamedTuple):
-    """The turn of another request, and since when a request has had it, by the store's clock."""
+    """The number of another request's position, and when it was first taken, by the store's clock."""
 
     zxid: int
     since_ms: int
@@ -82,8 +82,8 @@ class Ticket:
         return position(self.zxid, self.priority, self.claim)
 
     @property
-    def place(self) -> QueuePlace:
-        return QueuePlace(self.position, self.claim.since_ms if self.claim else self.since_ms)
+    def timed(self) -> TimedPosition:
+        return TimedPosition(self.position, self.claim.since_ms if self.claim else self.since_ms)
 
 
 def position(zxid: int, priority: int, claim: Claim | None) -> Position:

@@ -33,12 +33,12 @@ from airflow_hivelock.locks.model import (
     token_of,
 )
 from airflow_hivelock.locks.model.group import MAX_WEIGHT
-from airflow_hivelock.locks.queueing import Call, Earlier, Position, QueuePlace
+from airflow_hivelock.locks.queueing import Call, Earlier, Position, TimedPosition
 
 if TYPE_CHECKING:
     from airflow_hivelock.locks.backends.zookeeper.client import Node, Stat
 
-ALIVE, AWAY, TICKETS, PERMIT, PLACE = "alive", "away", "tickets", "permit", "place"
+ALIVE, AWAY, TICKETS, PERMIT, PARKED = "alive", "away", "tickets", "permit", "parked"
 """The kinds of nodes of a request, apart from its record and its lock nodes: see :attr:`Record.belongings`."""
 
 
@@ -77,7 +77,7 @@ class Record:
         release that has found that node before.
     :param given: the locks that partial releases have given back.
     :param invitation_s: in INVITED, how long the invitation lasts from this write, by the store's clock.
-    :param old_turn: the turn that it had when its invitation ended, taken first at *old_since_ms*; 0: it had none.
+    :param old_turn: the number of its position when its invitation ended, first taken at *old_since_ms*; 0: none.
     :param weight: how many permits of its group it asks for; 0: the group's default.
     :param permits: the numbers of its permits in addition to the one in *share*.
     :param stamp: of the version that made the request. Later writes keep it.
@@ -172,10 +172,10 @@ class Record:
         return instant(self.until_ms) if self.until_ms else None
 
     @property
-    def old(self) -> QueuePlace | None:
-        """The place that it had when its invitation ended."""
+    def old(self) -> TimedPosition | None:
+        """Its position when its invitation ended."""
         return (
-            QueuePlace(Position(self.old_turn, -self.priority, self.old_turn), self.old_since_ms)
+            TimedPosition(Position(self.old_turn, -self.priority, self.old_turn), self.old_since_ms)
             if self.old_turn
             else None
         )
@@ -201,7 +201,7 @@ class Record:
         if self.share and (self.holds or self.invited) and self.share.permit is not None:
             has += [(PERMIT, number) for number in (self.share.permit, *self.permits)]
         if self.share and self.waits and self.share.ticket:
-            has.append((PLACE, self.share.ticket))
+            has.append((PARKED, self.share.ticket))
         return frozenset(has)
 
     def at(self, stat: Stat) -> Record:
@@ -280,7 +280,7 @@ class Record:
         return Tenure(self.lease_id, self.owner, held, asked, instant(self.since_ms), ended)
 
     def outside(self) -> Record:
-        """This record without permits, and without a place in the queue for them."""
+        """This record without permits, and without an entry in the queue for them."""
         return replace(self, share=self.share._replace(permit=None, ticket=""), permits=()) if self.share else self
 
     def freed(self) -> Record:

@@ -14,15 +14,16 @@ class Share(NamedTuple):
     :param permit: the number of its permit, from the invitation or grant to the end of the lease; None: it has none. A
         heavy request has more of them (:attr:`.Record.permits`).
     :param ticket: its node in the group's queue; ``""``: it has none there.
-    :param place: its constant place in that queue, chosen when it is first parked, at *placed_ms*; 0 before.
+    :param number: of its position in that queue. It is chosen once, when the request is first parked, at *since_ms*; 0
+        before.
     """
 
     group: str
     most: int
     permit: int | None = None
     ticket: str = ""
-    place: int = 0
-    placed_ms: int = 0
+    number: int = 0
+    since_ms: int = 0
 
     def check(self) -> None:
         """Check the values.
@@ -30,8 +31,8 @@ class Share(NamedTuple):
         :raises ValueError: this package writes no such record.
         """
         validate.texts(self._asdict(), ("group", "ticket"))
-        validate.numbers(self._asdict(), ("most", "place"))
-        validate.number(self.placed_ms, "placed_ms", validate.MOST_MS)
+        validate.numbers(self._asdict(), ("most", "number"))
+        validate.number(self.since_ms, "since_ms", validate.MOST_MS)
         if self.permit is not None:
             validate.number(self.permit, "permit")
         if not self.group or not self.most or "/" in self.ticket:

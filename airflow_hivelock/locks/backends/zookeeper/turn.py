@@ -125,7 +125,7 @@ class Turn:
     def look_at(self, record: Record, mine: Record, look: Snapshot | None = None) -> Lease | NeedsSlot | Blocked | None:
         """Do one look of a request that has tickets, by its *record*. None: look again.
 
-        :param mine: the record that this process writes in its place.
+        :param mine: the record that this process writes over it.
         """
         if record.has_nodes:  # a placeholder blocks all others, even those before it: they see it, and wait
             return self.attempt(record, mine, look and look.objects)
@@ -334,7 +334,7 @@ class Turn:
         if self._refused_at is None:
             self._refused_at = now_s
         left_s = self.patience_s - (now_s - self._refused_at)
-        # Hive's LOCK TABLE … PARTITION below my table: I have no lock there, and so no place for a placeholder.
+        # Hive's LOCK TABLE … PARTITION below my table: the request has no lock there, and so no placeholder.
         below = nearest.object not in {lock.object for lock in record.locks}
         # A worker does not wait, and a request that will hold nothing at its turn needs no placeholder.
         deferred = self.request.has_slot or self.at_turn(record) is not Ruling.GRANT

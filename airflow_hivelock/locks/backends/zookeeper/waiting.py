@@ -23,7 +23,7 @@ from airflow_hivelock.locks.backends.zookeeper.client import (
 from airflow_hivelock.locks.backends.zookeeper.queue import Claim, Ticket
 from airflow_hivelock.locks.backends.zookeeper.record import Record, State
 from airflow_hivelock.locks.model import Blocker, LockRequest
-from airflow_hivelock.locks.queueing import Position, QueuePlace
+from airflow_hivelock.locks.queueing import Position, TimedPosition
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -105,38 +105,38 @@ def _owner(store: ZooKeeperStore, ahead: Ahead, node: Node | None) -> Record | N
 
 
 def claim(store: ZooKeeperStore, mine: Record, tickets: Sequence[Ticket], passing_s: float) -> Claim | None:
-    """The turn that *mine* claims before it queues; None: it goes after all *tickets* that conflict.
+    """The position that *mine* claims before it queues; None: it goes after all *tickets* that conflict.
 
-    A request with an ended invitation claims its old turn, if it may.
+    A request with an ended invitation claims its old position, if it may.
     """
-    own = QueuePlace(Position.newcomer(mine.priority), 0)
+    own = TimedPosition(Position.newcomer(mine.priority), 0)
     if not mine.old and not queueing.may_overtake(own.position, [ticket.position for ticket in tickets]):
         return None
     waiting, oldest_ms = _waiting(store, mine), store.time_ms() - int(passing_s * 1000)
     if mine.old:
-        passed = [invitations.passed(place, _named(one), mine.locks, one.locks) for place, one in waiting]
+        passed = [invitations.passed(timed, _named(one), mine.locks, one.locks) for timed, one in waiting]
         if back := invitations.come_back(own, mine.old, _named(mine), passed, oldest_ms):
             return claimed(back)
-    return claimed(queueing.join(own, [place for place, _ in waiting], oldest_ms))
+    return claimed(queueing.join(own, [timed for timed, _ in waiting], oldest_ms))
 
 
-def _waiting(store: ZooKeeperStore, mine: Record) -> list[tuple[QueuePlace, Record]]:
-    """The other requests that wait for or are invited to what conflicts with *mine*, each with its place."""
+def _waiting(store: ZooKeeperStore, mine: Record) -> list[tuple[TimedPosition, Record]]:
+    """The other requests that wait for or are invited to what conflicts with *mine*, each with its position."""
     # The caller's look may be old, and so lack a request that it may not overtake.
     _, *listings = store.client.submit(Sync(), *store.queues.reads(mine.locks))
     tickets = store.queues.conflicting(mine, store.queues.named(mine.locks, listings))
     records = store.read_all([ticket.key for ticket in tickets])
     return [
-        (ticket.place, record)
+        (ticket.timed, record)
         for ticket, record in zip(tickets, records, strict=True)
         if record is not None and (record.queued or record.invited) and record.ticket_epoch == ticket.epoch
     ]
 
 
-def claimed(place: QueuePlace) -> Claim | None:
-    """The claim of a request that joins a queue at *place*; None: it goes after all others."""
-    own = Position.newcomer(0).turn
-    return None if place.position.turn == own else Claim(place.position.turn, place.since)
+def claimed(joins: TimedPosition) -> Claim | None:
+    """The claim of a request that *joins* a queue there; None: it goes after all others."""
+    own = Position.newcomer(0).number
+    return None if joins.position.number == own else Claim(joins.position.number, joins.since)
 
 
 def reprioritized(
@@ -145,7 +145,7 @@ def reprioritized(
     """*record* with another priority, and the claim of its new tickets; None: it has changed.
 
     It gets new tickets, like a new arrival. So a grant that was verified before is among those that it has overtaken, and
-    its request sees that. It gives up its placeholders, and its place in the group's queue.
+    its request sees that. It gives up its placeholders, and its entry in the group's queue.
 
     :raises InvalidRequest: it can overtake no other request.
     """
@@ -156,9 +156,9 @@ def reprioritized(
     moved = replace(
         record.outside(), priority=priority, entry=record.entry + 1, placeholders=(), lost=(), first_ms=first_ms
     )
-    own, oldest_ms = QueuePlace(Position.newcomer(priority), 0), store.time_ms() - int(passing_s * 1000)
-    waiting = [place for place, _ in _waiting(store, record)]
-    return moved, claimed(rules.reprioritized(record.owner, tickets[0].place, own, waiting, oldest_ms))
+    own, oldest_ms = TimedPosition(Position.newcomer(priority), 0), store.time_ms() - int(passing_s * 1000)
+    waiting = [timed for timed, _ in _waiting(store, record)]
+    return moved, claimed(rules.reprioritized(record.owner, tickets[0].timed, own, waiting, oldest_ms))
 
 
 def _named(record: Record) -> list[LockObject]:
@@ -230,7 +230,7 @@ def end_invitations(store: ZooKeeperStore, records: Iterable[Record]) -> bool:
     over = [one for end_ms, one in ends if invitations.is_over(end_ms, now_ms)]
     for one in over:
         for ticket in store.queues.of(one)[:1]:
-            old = replace(one.outside(), old_turn=ticket.position.turn, old_since_ms=ticket.place.since)
+            old = replace(one.outside(), old_turn=ticket.position.number, old_since_ms=ticket.timed.since)
             # Refused if its worker, or another waiter, was quicker.
             store.transact(one, replace(old, state=State.AWAY, invitation_s=0.0))
     return bool(over)
