@@ -8,11 +8,15 @@ from __future__ import annotations
 
 import json
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from airflow_hivelock.locks.invalid import StoreCorrupted
 
 if TYPE_CHECKING:
     import logging
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
+
+Value = TypeVar("Value")
 
 MOST_NUMBER = 2**63 - 1
 MOST_MS = 250_000_000_000_000
@@ -23,6 +27,15 @@ MOST_MS = 250_000_000_000_000
 def complain(log: logging.Logger, error: str, version: int) -> None:
     """Log an unreadable value, but only once for each *version*, because a page reads it every second."""
     log.warning("%s", error)
+
+
+def readable(log: logging.Logger, version: int, parse: Callable[..., Value], *stored: object) -> Value | None:
+    """The result of *parse*, for a listing. An unreadable value is logged, and is None: it hides none of the others."""
+    try:
+        return parse(*stored)
+    except StoreCorrupted as error:
+        complain(log, str(error), version)
+        return None
 
 
 def load(data: bytes | str) -> dict[str, Any]:

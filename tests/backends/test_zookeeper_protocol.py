@@ -14,7 +14,7 @@ from kazoo.security import OPEN_ACL_UNSAFE, make_acl
 
 from airflow_hivelock.locks import Lease, LockLost, LockManager, LockObject, LockTimeout, StoreUnavailable, rules
 from airflow_hivelock.locks.backends.zookeeper import ZooKeeperBackend, queue
-from airflow_hivelock.locks.backends.zookeeper import retry as retries
+from airflow_hivelock.locks.backends.zookeeper import store as stores
 from airflow_hivelock.locks.backends.zookeeper.acquisition import ZooKeeperAcquisition
 from airflow_hivelock.locks.backends.zookeeper.client import (
     Commit,
@@ -603,7 +603,7 @@ def test_a_call_that_is_outwritten_each_time_pauses_and_ends(
     monkeypatch: pytest.MonkeyPatch,
     call: Callable[[LockManager, Lease], object],
 ) -> None:
-    monkeypatch.setattr(retries, "GIVE_UP_S", 1.0)
+    monkeypatch.setattr(stores, "GIVE_UP_S", 1.0)
     with connect_zookeeper() as other:
         store: Any = other.backend.store  # type: ignore[attr-defined]
         session = Outwritten(zookeeper.hosts)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from airflow_hivelock.locks.backends.zookeeper.retry import AT_ONCE, GIVE_UP_S, LONGEST_S, Retry
+from airflow_hivelock.locks.backends.zookeeper.store import AT_ONCE, GIVE_UP_S, LONGEST_S, Retry
 from airflow_hivelock.locks.errors import StoreUnavailable
 
 

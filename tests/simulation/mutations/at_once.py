@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from airflow_hivelock.locks.backend import Blocked
-from airflow_hivelock.locks.backends.zookeeper import acquisition, nodes, queue, retry
+from airflow_hivelock.locks.backends.zookeeper import acquisition, nodes, queue
 from airflow_hivelock.locks.backends.zookeeper.namespace import Namespace
 from tests.simulation.mutations.mutation import mutation
 from tests.simulation.stage import writes
@@ -130,5 +130,5 @@ def namespace_waited_for(patch: Patch) -> None:
 def round_and_round(patch: Patch) -> None:
     """The same without a pause, and without a look at the deadline."""
     patch.setattr(Namespace, "make", lambda self: None)
-    patch.setattr(retry, "pause_s", lambda taken: 0.0)
+    patch.setattr(acquisition, "pause_s", lambda taken: 0.0)
     patch.setattr(acquisition, "STEP_S", 86_400.0)

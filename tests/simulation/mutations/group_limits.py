@@ -71,7 +71,7 @@ def lowered_before_a_grant(stage: Stage) -> None:
 @mutation(lowered_before_a_grant)
 def version_kept_by_a_change(patch: Patch) -> None:
     """A request was decided by the limit from before, and is granted after it was lowered."""
-    edit(patch, GroupNodes, "put_group", 'SetData(store.layout.permits(key), b"", -1), ', "")
+    edit(patch, GroupNodes, "put_group", ', SetData(store.layout.permits(key), b"", -1)', "")
 
 
 def lowered_below_the_holders(stage: Stage) -> None:

@@ -11,8 +11,8 @@ from airflow_hivelock.locks.backend import Blocked
 from airflow_hivelock.locks.backends.zookeeper import nodes, waiting
 from airflow_hivelock.locks.backends.zookeeper.acquisition import ZooKeeperAcquisition
 from airflow_hivelock.locks.backends.zookeeper.client import Create, Exists, Get, Refused
+from airflow_hivelock.locks.backends.zookeeper.local_waiters import LocalWaiters
 from airflow_hivelock.locks.backends.zookeeper.queue import Queues
-from airflow_hivelock.locks.backends.zookeeper.store import ZooKeeperStore
 from airflow_hivelock.locks.backends.zookeeper.turn import Turn
 from airflow_hivelock.locks.errors import StoreUnavailable
 from airflow_hivelock.locks.model import Lease
@@ -25,6 +25,7 @@ from tests.simulation.state import ROOT
 if TYPE_CHECKING:
     from airflow_hivelock.locks.backends.zookeeper.client import Op
     from airflow_hivelock.locks.backends.zookeeper.record import Record
+    from airflow_hivelock.locks.backends.zookeeper.store import ZooKeeperStore
     from tests.simulation.mutations.wire import Send
     from tests.simulation.stage import Stage
 
@@ -233,7 +234,7 @@ def _connection_lost() -> None:
 @mutation(a_withdrawal_fails)
 def failed_withdrawal_forgotten(patch: Patch) -> None:
     """Its ticket blocks the others for as long as its session lives."""
-    patch.setattr(ZooKeeperStore, "abandon", lambda self, acquisition: None)
+    patch.setattr(LocalWaiters, "abandon", lambda self, end: None)
 
 
 @mutation()

@@ -56,7 +56,7 @@ NEXT: Patch = (
     ),
     # Two numbers of rules that two versions may have differently.
     (f"{BACKENDS}/database/candidate.py", "DEAD_US = 30_000_000", "DEAD_US = 25_000_000"),
-    (f"{BACKENDS}/zookeeper/retry.py", "AT_ONCE = 5", "AT_ONCE = 3"),
+    (f"{BACKENDS}/zookeeper/store.py", "AT_ONCE = 5", "AT_ONCE = 3"),
 )
 """An earlier version can run beside it: the lowest reader stays."""
 

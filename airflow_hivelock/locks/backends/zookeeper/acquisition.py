@@ -15,13 +15,14 @@ from typing import TYPE_CHECKING
 
 from airflow_hivelock.locks import queueing
 from airflow_hivelock.locks.backend import Blocked, NeedsSlot
-from airflow_hivelock.locks.backends.zookeeper import nodes, permits, retry, start, waiting
+from airflow_hivelock.locks.backends.zookeeper import nodes, permits, start, waiting
 from airflow_hivelock.locks.backends.zookeeper.client import Check, Commit, Delete, Get, Refused, Sync
 from airflow_hivelock.locks.backends.zookeeper.layout import fitting
 from airflow_hivelock.locks.backends.zookeeper.permits import GroupLook
 from airflow_hivelock.locks.backends.zookeeper.queue import position
 from airflow_hivelock.locks.backends.zookeeper.record import Record, State, instant
 from airflow_hivelock.locks.backends.zookeeper.start import Again, lost
+from airflow_hivelock.locks.backends.zookeeper.store import FIRST_S, pause_s
 from airflow_hivelock.locks.backends.zookeeper.turn import NotAtOnce, Turn
 from airflow_hivelock.locks.errors import LeaseMismatch, LockLost, StoreUnavailable, Superseded, Withdrawn
 from airflow_hivelock.locks.model import Blocker, Lease, LockRequest, owner_key
@@ -71,7 +72,7 @@ class ZooKeeperAcquisition:
 
     def step(self) -> Lease | NeedsSlot | Blocked:
         store, turn = self._store, self._turn
-        store.end_abandoned()
+        store.waiters.end_abandoned()
         until = store.clock() + STEP_S
         while True:
             try:
@@ -97,7 +98,7 @@ class ZooKeeperAcquisition:
                     turn.record = None  # before the next step another process may act for the owner
                 return outcome
             turn.failures += 1
-            if pause := retry.pause_s(turn.failures) or (retry.FIRST_S if store.clock() > until else 0.0):
+            if pause := pause_s(turn.failures) or (FIRST_S if store.clock() > until else 0.0):
                 return Blocked((self._quicker(),), turn.waited_s, passing=True, recheck_s=pause)
 
     def _note_position(self) -> None:
@@ -122,8 +123,8 @@ class ZooKeeperAcquisition:
         self._store.waiters.leaves(self)
         try:
             end()
-        except StoreUnavailable:  # its ticket must not block others as long as this session lives
-            self._store.abandon(partial(self._end, end))
+        except StoreUnavailable:
+            self._store.waiters.abandon(partial(self._end, end))
             raise
 
     def _hand_over(self) -> None:

@@ -12,7 +12,7 @@ from kazoo.hosts import collect_hosts
 
 from airflow_hivelock.locks import rules
 from airflow_hivelock.locks.backend import Capabilities, check_newest
-from airflow_hivelock.locks.backends.zookeeper import audit, nodes, waiting
+from airflow_hivelock.locks.backends.zookeeper import groups, nodes, waiting
 from airflow_hivelock.locks.backends.zookeeper.acquisition import ZooKeeperAcquisition
 from airflow_hivelock.locks.backends.zookeeper.client import (
     Check,
@@ -25,7 +25,7 @@ from airflow_hivelock.locks.backends.zookeeper.client import (
 )
 from airflow_hivelock.locks.backends.zookeeper.groups import GroupNodes
 from airflow_hivelock.locks.backends.zookeeper.layout import LOCK_PREFIXES, MAX_QUERY_LENGTH, Layout, fitting
-from airflow_hivelock.locks.backends.zookeeper.listings import Listed, sweep_groups
+from airflow_hivelock.locks.backends.zookeeper.listings import Listed
 from airflow_hivelock.locks.backends.zookeeper.record import State
 from airflow_hivelock.locks.backends.zookeeper.security import ANYBODY, Security
 from airflow_hivelock.locks.backends.zookeeper.session import KazooSession
@@ -166,7 +166,7 @@ class ZooKeeperBackend(GroupNodes, Listed):
                 path = self.store.layout.record(key)
                 gone = self.store.client.submit(Commit((Check(path, record.version), Delete(path))))[0]
                 swept += not isinstance(gone, Refused)
-        return swept + sweep_groups(self.store)
+        return swept + groups.sweep(self.store)
 
     def now(self) -> datetime:
         return self.store.now()
@@ -253,10 +253,64 @@ class ZooKeeperBackend(GroupNodes, Listed):
         return record.lease() if record and record.holds else None
 
     def force_release(self, lease_id: str, *, reason: str, user: str, seen: Lease | None = None) -> bool:
-        def release(record: Record) -> Record | None:
-            return nodes.entomb(self.store, record, *self._audited(record, reason, user))
+        def found() -> Record | None:
+            record = self.store.read_lease(lease_id)
+            return record if record and record.lease().unchanged(seen) else None
 
-        return self._force(lease_id, lambda record: record.lease().unchanged(seen), release)
+        return self._force(f"lease {lease_id} changed while it was released by force", found, self._ends(reason, user))
+
+    def force_record(self, lease_id: str, seen: Work, application: str, *, reason: str, user: str) -> bool:
+        def found() -> Record | None:
+            record = self.store.read_lease(lease_id)
+            return record if record and seen in record.works else None
+
+        def write(record: Record) -> Record | None:
+            changed = record.recording(seen.name, application)
+            return self.store.rewrite(record, changed, *self._audited(record, reason, user))
+
+        return self._force(f"lease {lease_id} changed while its work was changed by force", found, write)
+
+    def force_withdraw(self, owner: str, *, reason: str, user: str) -> bool:
+        def found() -> Record | None:
+            record = self.store.read(owner_key(owner), fresh=True)
+            return record if record and record.waits else None
+
+        failure = f"the request of {owner} changed while it was withdrawn by force"
+        return self._force(failure, found, self._ends(reason, user))
+
+    def force_priority(self, owner: str, priority: int, *, reason: str, user: str) -> bool:
+        def found() -> Record | None:
+            record = self.store.read(owner_key(owner), fresh=True)
+            return record if record and record.queued else None
+
+        def move(record: Record) -> Record | None:
+            if not (moved := waiting.reprioritized(self.store, record, priority, self.passing_s)):
+                return None
+            changed, claim = moved
+            return nodes.remove(self.store, record, changed, *self._audited(record, reason, user), claim=claim)
+
+        return self._force(f"the request of {owner} changed while its priority was changed", found, move)
+
+    def _force(
+        self, failure: str, found: Callable[[], Record | None], write: Callable[[Record], Record | None]
+    ) -> bool:
+        """Read and write a record by force, until that is not refused; False: it is not *found*.
+
+        :param failure: the error after too many tries.
+        """
+        forcing = self.store.retry(failure)
+        while record := found():
+            if write(record):
+                return True
+            self.store.format.read()  # a stamp that has changed refuses each try
+            forcing.again()
+        return False
+
+    def _ends(self, reason: str, user: str) -> Callable[[Record], Record | None]:
+        return lambda record: nodes.entomb(self.store, record, *self._audited(record, reason, user))
+
+    def _audited(self, record: Record, reason: str, user: str) -> tuple[Check, Create]:
+        return self.store.audited(record.lease_id, record.owner, record.locks, reason, user)
 
     def forget_deferred(self, owner: str, attempt: int) -> bool:
         record = self.store.read(owner_key(owner), fresh=True)
@@ -264,52 +318,8 @@ class ZooKeeperBackend(GroupNodes, Listed):
         waits = record and (record.away or record.invited) and record.attempt == attempt
         return bool(record and waits and nodes.free(self.store, record))
 
-    def force_withdraw(self, owner: str, *, reason: str, user: str) -> bool:
-        withdrawing = self.store.retry(f"the request of {owner} changed while it was withdrawn by force")
-        while (record := self.store.read(owner_key(owner), fresh=True)) and record.waits:
-            if nodes.entomb(self.store, record, *self._audited(record, reason, user)):
-                return True
-            self.store.format.read()  # a stamp that has changed refuses each try
-            withdrawing.again()
-        return False
-
-    def force_priority(self, owner: str, priority: int, *, reason: str, user: str) -> bool:
-        store = self.store
-        changing = store.retry(f"the request of {owner} changed while its priority was changed")
-        while (record := store.read(owner_key(owner), fresh=True)) and record.queued:
-            if moved := waiting.reprioritized(store, record, priority, self.passing_s):
-                changed, claim = moved
-                if nodes.remove(store, record, changed, *self._audited(record, reason, user), claim=claim):
-                    return True
-            store.format.read()  # a stamp that has changed refuses each try
-            changing.again()
-        return False
-
-    def force_record(self, lease_id: str, seen: Work, application: str, *, reason: str, user: str) -> bool:
-        def write(record: Record) -> Record | None:
-            changed = record.recording(seen.name, application)
-            return self.store.rewrite(record, changed, *self._audited(record, reason, user))
-
-        return self._force(lease_id, lambda record: seen in record.works, write)
-
-    def _force(
-        self, lease_id: str, allowed: Callable[[Record], bool], write: Callable[[Record], Record | None]
-    ) -> bool:
-        forcing = self.store.retry(f"lease {lease_id} changed while it was changed by force")
-        while (record := self.store.read_lease(lease_id)) is not None and allowed(record):
-            if write(record):
-                return True
-            self.store.format.read()  # a stamp that has changed refuses each try
-            forcing.again()
-        return False
-
     def force_unlock(self, query_id: str, target: LockObject | None, *, reason: str, user: str) -> list[Lock]:
         return nodes.free_hives(self.store, query_id, target, reason=reason, user=user)
-
-    def _audited(self, record: Record, reason: str, user: str) -> tuple[Check, Create]:
-        """The operations of a change by force: this version must not be too old, and the audit entry."""
-        entry = audit.entry(self.store.layout, record.lease_id, record.owner, record.locks, reason, user)
-        return self.store.format.check(), entry
 
     def watch(self, targets: Sequence[LockObject], wake: Callable[[], None]) -> None:
         self.store.namespace.watch(targets, wake)

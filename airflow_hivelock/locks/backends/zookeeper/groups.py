@@ -1,27 +1,42 @@
-"""The settings of groups: who may hold how many leases, and how a change reaches those that wait.
+"""Groups with their settings, holders and waiters: listed, changed, and cleaned up.
 
-A change raises the version above the group's permits in its own transaction. So a grant that was decided by the settings
-from before is refused. The first in the group's queue watches the node of the settings.
+A change of the settings raises the version above the group's permits in its own transaction. So a grant that was
+decided by the earlier settings is refused. The first request in the group's queue watches the node of the settings.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import logging
+from collections import Counter
+from typing import TYPE_CHECKING, NamedTuple
 
 from airflow_hivelock.locks import groups
-from airflow_hivelock.locks.backends.zookeeper import audit, group_settings, permits
+from airflow_hivelock.locks.backends.zookeeper import permits
 from airflow_hivelock.locks.backends.zookeeper.client import Check, Commit, Create, Delete, Get, Refused, SetData, Sync
-from airflow_hivelock.locks.backends.zookeeper.listings import read_group
-from airflow_hivelock.locks.backends.zookeeper.share import Share
+from airflow_hivelock.locks.backends.zookeeper.record import Share
+from airflow_hivelock.locks.errors import StoreCorrupted
 from airflow_hivelock.locks.model import GroupUse, Member, owner_key
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from airflow_hivelock.locks.backends.zookeeper.client import Node, Op
-    from airflow_hivelock.locks.backends.zookeeper.listings import GroupListing
+    from airflow_hivelock.locks.backends.zookeeper.client import Op
+    from airflow_hivelock.locks.backends.zookeeper.permits import GroupLook, Parked
+    from airflow_hivelock.locks.backends.zookeeper.record import Record
     from airflow_hivelock.locks.backends.zookeeper.store import ZooKeeperStore
     from airflow_hivelock.locks.model import Group
+
+log = logging.getLogger(__name__)
+
+
+class GroupListing(NamedTuple):
+    """A group for listings, with the records of its requests.
+
+    :param holders: see :func:`.permits.holders`.
+    :param waiters: the entries of its queue, in order, each with its record; None: it belongs to no request.
+    """
+
+    seen: GroupLook
+    holders: dict[int, Record | None]
+    waiters: list[tuple[Parked, Record | None]]
 
 
 class GroupNodes:
@@ -36,7 +51,7 @@ class GroupNodes:
         named = sorted(
             (node.data.decode("utf-8", "replace"), key) for node, key in zip(nodes, keys, strict=True) if node
         )
-        found = [(name, read_group(store, key, listing=True)) for name, key in named]
+        found = [(name, read(store, key, listing=True)) for name, key in named]
         uses = [_use(name, group) for name, group in found if group]
         return [use for use in uses if use.stored or use.holding or use.waiting]
 
@@ -46,31 +61,62 @@ class GroupNodes:
         while True:
             permits.look(store, Share(name, 1))  # it makes the group's nodes
             node = store.client.submit(Sync(), Get(limit))[1]
-            before = group_settings.parse(node, limit)
+            before = permits.settings(node, limit)
             if before is None and group is None:
                 return False
             owner, change = groups.entry(name, before, group, reason)
-            entry = audit.entry(store.layout, "", owner, (), change, user)
-            ops = [*_writes(limit, node, group), SetData(store.layout.permits(key), b"", -1), entry]
-            done = store.client.submit(Commit((store.format.check(), *ops)))[0]
+            written = permits.encode(group) if group else b""
+            if node is None:
+                ops: list[Op] = [Create(limit, written)]
+            elif group is None:
+                ops = [Check(limit, node.stat.version), Delete(limit)]
+            else:
+                ops = [SetData(limit, written, node.stat.version)]
+            audited = store.audited("", owner, (), change, user)
+            done = store.client.submit(Commit((*audited, *ops, SetData(store.layout.permits(key), b"", -1))))[0]
             if not isinstance(done, Refused):
                 return True
             store.format.read()  # a stamp that has changed refuses each try
             changing.again()
 
 
-def _writes(path: str, node: Node | None, group: Group | None) -> Sequence[Op]:
-    """The operations that write or delete the settings, if they are still as in *node*."""
-    if group is None:
-        return [Check(path, node.stat.version), Delete(path)] if node else []
-    data = group_settings.encode(group)
-    return [SetData(path, data, node.stat.version)] if node else [Create(path, data)]
-
-
 def _use(name: str, group: GroupListing) -> GroupUse:
-    holding: dict[str, int] = {}
-    for holder in group.holders.values():
-        if holder:
-            holding[holder.owner] = holding.get(holder.owner, 0) + 1
+    holding = Counter(holder.owner for holder in group.holders.values() if holder)
     waiting = [Member(one.owner, group.seen.terms(one)[0]) for _, one in group.waiters if one and one.parked]
     return GroupUse(name, group.seen.stored, tuple(Member(*one) for one in holding.items()), tuple(waiting))
+
+
+def read(store: ZooKeeperStore, key: str, *, listing: bool) -> GroupListing | None:
+    """Read a group. Raises StoreCorrupted if a record cannot be read, and this is no *listing*."""
+    if (seen := permits.look_at(store, key, listing=listing)) is None:
+        return None
+    holding = permits.holders(store, seen, listing=listing)
+    records = store.read_all([one.key for one in seen.parked], listing=listing)
+    waiters = [
+        (one, record if record is not None and one.has(record) else None)
+        for one, record in zip(seen.parked, records, strict=True)
+    ]
+    return GroupListing(seen, holding, waiters)
+
+
+def sweep(store: ZooKeeperStore) -> int:
+    """Delete permits and entries that belong to no request; return how many there were.
+
+    They always go with their records, so this is a precaution. But such a permit would keep its group waiting forever.
+    A group with an unreadable record is left alone, because the record may be a newer version's lease.
+    """
+    swept = 0
+    for key in sorted(store.names(store.layout.groups)):
+        try:
+            group = read(store, key, listing=False)
+        except StoreCorrupted as error:
+            log.warning("The permits of a group cannot be cleaned up: %s", error)
+            continue
+        if group is None:
+            continue
+        void = [number for number, holder in group.holders.items() if holder is None]
+        swept += permits.strike(store, group.seen, void)
+        queue = store.layout.parked(group.seen.key)
+        left = [Commit((Delete(f"{queue}/{one.name}"),)) for one, record in group.waiters if record is None]
+        swept += sum(not isinstance(outcome, Refused) for outcome in store.client.submit(*left))
+    return swept

@@ -29,9 +29,10 @@ from collections import Counter
 from dataclasses import dataclass, replace
 from functools import cache, lru_cache
 
-from airflow_hivelock.locks import rules
+from airflow_hivelock.locks import formats, rules
+from airflow_hivelock.locks.backends.zookeeper.client import Create
 from airflow_hivelock.locks.errors import InvalidRequest, RequestTooLarge
-from airflow_hivelock.locks.model import Lock, LockMode, LockObject, LockRequest, owner_key
+from airflow_hivelock.locks.model import Lock, LockMode, LockObject, LockRequest, locks_to_json, owner_key
 from airflow_hivelock.locks.model.group import MAX_WEIGHT
 
 log = logging.getLogger(__name__)
@@ -47,6 +48,9 @@ _OUR_DIGITS = 11
 MAX_QUERY_LENGTH = 500
 """The part of a query in each lock node, in characters; a transaction has room for the nodes of a year. Hive keeps a
 million."""
+
+MAX_AUDITED_LENGTH = 30_000
+"""From how many characters of locks on an entry of the audit trail leaves out the partitions."""
 
 _LONGEST_NAME = 50
 _REMEMBERED_BYTES = 4_096
@@ -245,6 +249,18 @@ def _cut(text: str, most: int) -> str:
 @cache
 def _host() -> str:
     return _field(socket.gethostname())
+
+
+def audit_entry(layout: Layout, lease_id: str, owner: str, locks: tuple[Lock, ...], reason: str, user: str) -> Create:
+    """The entry of the audit trail, for the transaction that it describes.
+
+    The lock nodes of the largest requests nearly fill a transaction, so then the entry leaves out the partitions.
+    """
+    if sum(len(str(lock.object)) for lock in locks) >= MAX_AUDITED_LENGTH:
+        locks = tuple(lock for lock in locks if not lock.object.partition)
+    data = {"lease": lease_id, "owner": owner, "locks": locks_to_json(locks), "reason": reason, "user": user}
+    data |= formats.WRITES.fields()
+    return Create(f"{layout.audit}/", json.dumps(data, ensure_ascii=False).encode(), sequential=True)
 
 
 def fitting(request: LockRequest, layout: Layout, acl_bytes: int) -> LockRequest:

@@ -10,10 +10,10 @@ from dataclasses import replace
 from operator import attrgetter
 from typing import TYPE_CHECKING, NamedTuple
 
-from airflow_hivelock.locks import queueing, rules
+from airflow_hivelock.locks import formats, queueing, rules, validate
 from airflow_hivelock.locks.backend import NamespaceUse
-from airflow_hivelock.locks.backends.zookeeper import audit, permits
-from airflow_hivelock.locks.backends.zookeeper.client import Commit, Delete, Get, Names, Refused, SetData
+from airflow_hivelock.locks.backends.zookeeper import groups, permits
+from airflow_hivelock.locks.backends.zookeeper.client import Commit, Get, Names, SetData
 from airflow_hivelock.locks.backends.zookeeper.layout import MADE_HERE, LockData, LockNode
 from airflow_hivelock.locks.backends.zookeeper.queue import Claim, Ticket
 from airflow_hivelock.locks.backends.zookeeper.record import State, instant
@@ -29,13 +29,15 @@ from airflow_hivelock.locks.model import (
     Tenure,
     Waiter,
     WaitsFor,
+    locks_from_json,
 )
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
     from datetime import datetime
 
-    from airflow_hivelock.locks.backends.zookeeper.permits import GroupLook, Parked
+    from airflow_hivelock.locks.backends.zookeeper.client import Node
+    from airflow_hivelock.locks.backends.zookeeper.groups import GroupListing
     from airflow_hivelock.locks.backends.zookeeper.record import Record
     from airflow_hivelock.locks.backends.zookeeper.store import ZooKeeperStore
     from airflow_hivelock.locks.queueing import Position
@@ -53,6 +55,8 @@ MOST_NODES = 1_000
 
 MOST_NAMESPACES = 30
 """How many sibling nodes of the namespace are read."""
+
+_AUDITED = ("lease", "owner", "user", "reason")
 
 _HIVES_NAME = "hive_zookeeper_namespace"
 """Hive's default name for its namespace; distributions append the name of the service."""
@@ -109,18 +113,6 @@ class Line:
         return tuple(nearest[:MOST_NAMED]), sum(blocker.waiting for blocker in nearest)
 
 
-class GroupListing(NamedTuple):
-    """A group for listings, with the records of its requests.
-
-    :param holders: see :func:`.permits.holders`.
-    :param waiters: the entries of its queue, in order, each with its record; None: it belongs to no request.
-    """
-
-    seen: GroupLook
-    holders: dict[int, Record | None]
-    waiters: list[tuple[Parked, Record | None]]
-
-
 class Listed:
     """The part of the backend that lists the content of the store.
 
@@ -173,7 +165,9 @@ class Listed:
     def audit(self) -> list[ForcedRelease]:
         paths = [f"{self.store.layout.audit}/{name}" for name in sorted(self.store.names(self.store.layout.audit))]
         nodes = self.store.client.submit(*map(Get, paths))
-        return [entry for path, node in zip(paths, nodes, strict=True) if node and (entry := audit.parse(node, path))]
+        found = [(node, path) for node, path in zip(nodes, paths, strict=True) if node]
+        entries = [validate.readable(log, node.stat.mzxid, _audit_entry, node, path) for node, path in found]
+        return [entry for entry in entries if entry]
 
     def namespaces(self) -> list[NamespaceUse]:
         """The use of the store's own namespace, then of the other namespaces that a Hive uses or has used.
@@ -243,21 +237,23 @@ def _waiters(
 
 def _groups(store: ZooKeeperStore) -> list[GroupListing]:
     """All groups, for listings: an unreadable record is logged, and treated as missing."""
-    found = (read_group(store, key, listing=True) for key in sorted(store.names(store.layout.groups)))
+    found = (groups.read(store, key, listing=True) for key in sorted(store.names(store.layout.groups)))
     return [group for group in found if group is not None]
 
 
-def read_group(store: ZooKeeperStore, key: str, *, listing: bool) -> GroupListing | None:
-    """Read a group. Raises StoreCorrupted if a record cannot be read, and this is no *listing*."""
-    if (seen := permits.look_at(store, key, listing=listing)) is None:
-        return None
-    holding = permits.holders(store, seen, listing=listing)
-    records = store.read_all([one.key for one in seen.parked], listing=listing)
-    waiters = [
-        (one, record if record is not None and one.has(record) else None)
-        for one, record in zip(seen.parked, records, strict=True)
-    ]
-    return GroupListing(seen, holding, waiters)
+def _audit_entry(node: Node, path: str) -> ForcedRelease:
+    """Parse an entry of the audit trail.
+
+    :raises StoreCorrupted: it cannot be read.
+    """
+    try:
+        data = validate.load(node.data)
+        formats.take(data, (*_AUDITED, "locks"), path)
+        validate.texts(data, _AUDITED)
+        locks, at = locks_from_json(data["locks"]), instant(node.stat.ctime_ms)
+        return ForcedRelease(data["lease"], data["owner"], locks, data["user"], data["reason"], at)
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise StoreCorrupted(f"{path} was not written by a force release: {error}") from error
 
 
 def _as_held(ticket: Ticket, record: Record | None) -> Ticket:
@@ -333,29 +329,6 @@ def _behind_hive(waiter: Waiter, foreign: Iterable[tuple[LockObject, Blocker]]) 
         return any(modes.get(parent) is LockMode.EXCLUSIVE for parent in target.parents)
 
     return replace(waiter, blocked_by=tuple(blocker for target, blocker in foreign if blocks(target, blocker.mode)))
-
-
-def sweep_groups(store: ZooKeeperStore) -> int:
-    """Delete permits and entries that belong to no request; return how many there were.
-
-    They always go with their records, so this is a precaution. But such a permit would keep its group waiting forever.
-    A group with an unreadable record is left alone, because the record may be a newer version's lease.
-    """
-    swept = 0
-    for key in sorted(store.names(store.layout.groups)):
-        try:
-            group = read_group(store, key, listing=False)
-        except StoreCorrupted as error:
-            log.warning("The permits of a group cannot be cleaned up: %s", error)
-            continue
-        if group is None:
-            continue
-        void = [number for number, holder in group.holders.items() if holder is None]
-        swept += permits.strike(store, group.seen, void)
-        queue = store.layout.parked(group.seen.key)
-        left = [Commit((Delete(f"{queue}/{one.name}"),)) for one, record in group.waiters if record is None]
-        swept += sum(not isinstance(outcome, Refused) for outcome in store.client.submit(*left))
-    return swept
 
 
 # Namespaces.

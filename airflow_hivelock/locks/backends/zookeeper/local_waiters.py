@@ -1,4 +1,4 @@
-"""The positions of this process's waiting requests."""
+"""The waiting requests of this process: their positions, and those that could not leave the queue."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ from weakref import WeakKeyDictionary
 from airflow_hivelock.locks import queueing
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from airflow_hivelock.locks.backends.zookeeper.record import Record
     from airflow_hivelock.locks.queueing import Position
 
@@ -22,7 +24,7 @@ class LocalWaiter(Protocol):
 
 
 class LocalWaiters:
-    """The positions of this process's waiting requests. If they are removed as dead together, they come back in order.
+    """The waiting requests of this process. If they are removed as dead together, they come back in their order.
 
     A process that pauses for longer than its session lasts is regarded as dead. The waiter behind removes its requests,
     one by one, where no other is ahead. They queue again behind the requests that stayed.
@@ -31,6 +33,7 @@ class LocalWaiters:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._positions: WeakKeyDictionary[LocalWaiter, Position] = WeakKeyDictionary()
+        self._abandoned: list[Callable[[], None]] = []
 
     def waits_at(self, waiter: LocalWaiter, position: Position) -> None:
         with self._lock:
@@ -53,3 +56,17 @@ class LocalWaiters:
                 return False
             self._positions[waiter] = position
             return True
+
+    def abandon(self, end: Callable[[], None]) -> None:
+        """Remember how to *end* a request that could not be withdrawn or handed over. The next step of any request does
+        that: its ticket must not block others as long as this session lives."""
+        with self._lock:
+            self._abandoned.append(end)
+
+    def end_abandoned(self) -> None:
+        """End the abandoned requests. If one cannot be ended again, it stays remembered."""
+        while self._abandoned:
+            with self._lock:
+                end = self._abandoned.pop() if self._abandoned else None
+            if end:
+                end()

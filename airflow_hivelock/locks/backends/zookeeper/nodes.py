@@ -17,7 +17,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from airflow_hivelock.locks import queueing, rules
-from airflow_hivelock.locks.backends.zookeeper import audit, marking
+from airflow_hivelock.locks.backends.zookeeper import marking
 from airflow_hivelock.locks.backends.zookeeper.client import Commit, Create, Delete, Get, Names, Refused
 from airflow_hivelock.locks.backends.zookeeper.layout import LockData, LockNode
 from airflow_hivelock.locks.backends.zookeeper.namespace import Nodes
@@ -295,8 +295,7 @@ def free_hives(
             ops = [
                 *(op for path, node in zip(paths, nodes, strict=True) for op in _unchanged(path, node, name)),
                 *(Delete(placed.path) for placed, _ in found),
-                audit.entry(store.layout, "", query_id, tuple(locks), reason, user),
-                store.format.check(),
+                *store.audited("", query_id, tuple(locks), reason, user),
             ]
             if not isinstance(store.client.submit(Commit(tuple(ops)))[0], Refused):
                 return locks

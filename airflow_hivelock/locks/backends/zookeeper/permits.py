@@ -7,14 +7,16 @@ Exclusion does not depend on a group's queue, so a late claim there can only cos
 
 from __future__ import annotations
 
+import json
+import logging
 import re
 from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
+from airflow_hivelock.locks import formats, queueing, validate
 from airflow_hivelock.locks import permits as rules
-from airflow_hivelock.locks import queueing
 from airflow_hivelock.locks.backend import Blocked
-from airflow_hivelock.locks.backends.zookeeper import group_settings, nodes, waiting
+from airflow_hivelock.locks.backends.zookeeper import nodes, waiting
 from airflow_hivelock.locks.backends.zookeeper.client import (
     Check,
     Commit,
@@ -27,19 +29,19 @@ from airflow_hivelock.locks.backends.zookeeper.client import (
     SetData,
 )
 from airflow_hivelock.locks.backends.zookeeper.queue import Claim
-from airflow_hivelock.locks.backends.zookeeper.record import PERMIT, Record, State
-from airflow_hivelock.locks.errors import StoreUnavailable
-from airflow_hivelock.locks.model import Blocker, LockMode, owner_key
+from airflow_hivelock.locks.backends.zookeeper.record import PERMIT, Record, Share, State
+from airflow_hivelock.locks.errors import StoreCorrupted, StoreUnavailable
+from airflow_hivelock.locks.model import Blocker, Group, LockMode, owner_key
 from airflow_hivelock.locks.queueing import Position, TimedPosition
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-    from airflow_hivelock.locks.backends.zookeeper.client import Request
-    from airflow_hivelock.locks.backends.zookeeper.share import Share
+    from airflow_hivelock.locks.backends.zookeeper.client import Node, Request
     from airflow_hivelock.locks.backends.zookeeper.store import ZooKeeperStore
     from airflow_hivelock.locks.backends.zookeeper.waiting import Lookout
-    from airflow_hivelock.locks.model import Group
+
+log = logging.getLogger(__name__)
 
 MOST_SAID = 3
 """How many holders of permits a waiter lists."""
@@ -137,6 +139,33 @@ class GroupLook(NamedTuple):
         return rules.numbers(self.numbers, weight) if may else None
 
 
+_SETTINGS = ("name", "leases", "weight", "comment")
+
+
+def encode(group: Group) -> bytes:
+    """The content of the node with the settings of a group."""
+    data = {name: getattr(group, name) for name in _SETTINGS} | formats.WRITES.fields()
+    return json.dumps(data, separators=(",", ":"), ensure_ascii=False).encode()
+
+
+def settings(node: Node | None, path: str) -> Group | None:
+    """The settings in a node; None if there is none.
+
+    :raises StoreCorrupted: another program wrote it.
+    :raises UpgradeNeeded: it is for readers of a later format.
+    """
+    if node is None:
+        return None
+    try:
+        data = validate.load(node.data)
+        formats.take(data, _SETTINGS, path)
+        return Group(**data)
+    except (TypeError, ValueError) as error:
+        raise StoreCorrupted(
+            f"{path} is no group of airflow-hivelock: {node.data[:80]!r} ({error}). Another program wrote it"
+        ) from error
+
+
 def look(store: ZooKeeperStore, share: Share, wake: Callable[[], None] | None = None) -> GroupLook:
     """Look at the group. Its nodes are created on demand.
 
@@ -165,13 +194,16 @@ def look_at(
     # The version comes first: a permit that is taken, or a limit that changes, after that refuses this request's
     # transaction.
     reads: list[Request] = [Get(permits), *watched, Get(limit), Names(permits, wake), Names(store.layout.parked(key))]
-    root, *_, settings, taken, parked = store.client.submit(*reads)
+    root, *_, stored, taken, parked = store.client.submit(*reads)
     if root is None or taken is None or parked is None:
         return None
     numbers = frozenset(int(name) for name in taken.names if _NUMBER.fullmatch(name))
     queue = sorted(entry for name in parked.names if (entry := Parked.parse(name)))
-    parse = group_settings.readable if listing else group_settings.parse
-    return GroupLook(key, root.stat.version, numbers, tuple(queue), parse(settings, limit))
+    if listing and stored:
+        group = validate.readable(log, stored.stat.mzxid, settings, stored, limit)
+    else:
+        group = settings(stored, limit)
+    return GroupLook(key, root.stat.version, numbers, tuple(queue), group)
 
 
 def permitted(store: ZooKeeperStore, record: Record, seen: GroupLook | None = None) -> tuple[Record, SetData] | None:

@@ -189,10 +189,6 @@ class Queues:
             for path, locks in self._tickets(record).items()
         ]
 
-    def deletes(self, record: Record) -> list[Delete]:
-        """The operations that delete *record*'s tickets."""
-        return [Delete(path) for path in self._tickets(record)]
-
     def of(self, record: Record) -> list[Ticket]:
         """Read *record*'s tickets."""
         paths = list(self._tickets(record))
@@ -389,8 +385,4 @@ def _decode(path: str, node: Node) -> Ticket:
 
 
 def _readable(path: str, node: Node) -> Ticket | None:
-    try:
-        return _decode(path, node)
-    except StoreCorrupted as error:
-        validate.complain(log, str(error), node.stat.mzxid)
-        return None
+    return validate.readable(log, node.stat.mzxid, _decode, path, node)

@@ -11,10 +11,9 @@ import json
 from dataclasses import dataclass, field, fields, replace
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from airflow_hivelock.locks import formats, validate
-from airflow_hivelock.locks.backends.zookeeper.share import Share
 from airflow_hivelock.locks.errors import StoreCorrupted
 from airflow_hivelock.locks.model import (
     MAX_INVITATION_S,
@@ -51,6 +50,24 @@ class State(enum.StrEnum):
     INVITED = "invited"
     AWAY = "away"
     TOMBSTONE = "tombstone"
+
+
+class Share(NamedTuple):
+    """A request's part in its group of leases.
+
+    :param most: how many leases of *group* may be held, its own included, unless the store has a limit of the group.
+    :param permit: the number of its permit, from the invitation or grant to the end of the lease; None: it has none. A
+        heavy request has more of them (:attr:`.Record.permits`).
+    :param ticket: the name of its entry in the group's queue; "": it has none.
+    :param number: of its position in that queue, chosen when it is first parked, at *since_ms*; 0 before.
+    """
+
+    group: str
+    most: int
+    permit: int | None = None
+    ticket: str = ""
+    number: int = 0
+    since_ms: int = 0
 
 
 @dataclass(frozen=True)
@@ -174,11 +191,9 @@ class Record:
     @property
     def old(self) -> TimedPosition | None:
         """Its position when its invitation ended."""
-        return (
-            TimedPosition(Position(self.old_turn, -self.priority, self.old_turn), self.old_since_ms)
-            if self.old_turn
-            else None
-        )
+        if not self.old_turn:
+            return None
+        return TimedPosition(Position(self.old_turn, -self.priority, self.old_turn), self.old_since_ms)
 
     @property
     def has_tickets(self) -> bool:
@@ -322,22 +337,25 @@ class Record:
         validate.number(self.weight, "weight", MAX_WEIGHT)
         for number in self.permits:
             validate.number(number, "permit")
-        if self.share:
-            self.share.check()
+        if share := self.share:
+            validate.texts(share._asdict(), ("group", "ticket"))
+            validate.numbers(share._asdict(), ("most", "number"))
+            validate.number(share.since_ms, "since_ms", validate.MOST_MS)
+            if share.permit is not None:
+                validate.number(share.permit, "permit")
+            if not share.group or not share.most or "/" in share.ticket:
+                raise ValueError("not a group of leases")
         if self.key != path.rpartition("/")[2]:
             raise ValueError(f"this is the record of another owner than {self.owner!r:.80}")
 
     @classmethod
+    @lru_cache(maxsize=20_000)  # waiters and listings read the same records again and again
     def decode(cls, node: Node, path: str) -> Record:
         """Parse a record.
 
         :raises StoreCorrupted: it is not a record, or its format is too old.
         :raises UpgradeNeeded: it is for readers of a later format.
         """
-        return _decoded(node, path)
-
-    @classmethod
-    def _decode(cls, node: Node, path: str) -> Record:
         try:
             data = validate.load(node.data)
             data["stamp"] = formats.take(data, _FIELDS, path)
@@ -362,9 +380,6 @@ class Record:
 
 
 _FIELDS = frozenset(each.name for each in fields(Record)) - {"stat", "stamp"}
-_decoded = lru_cache(maxsize=20_000)(Record._decode)
-"""The records, cached: waiters and listings read the same ones again and again."""
-
 _OPTIONAL = (
     *("share", "whole", "lost", "given", "first_ms", "invitation_s", "old_turn", "old_since_ms"),
     *("weight", "permits"),

@@ -6,8 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from airflow_hivelock.locks import invitations, queueing, rules
-from airflow_hivelock.locks.backends.zookeeper.record import Record, State
-from airflow_hivelock.locks.backends.zookeeper.share import Share
+from airflow_hivelock.locks.backends.zookeeper.record import Record, Share, State
 from airflow_hivelock.locks.queueing import Call, Start
 
 if TYPE_CHECKING:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from airflow_hivelock.locks import validate
 from airflow_hivelock.locks.backends.zookeeper.client import (
+    Check,
     Client,
     Commit,
     Create,
@@ -26,21 +27,20 @@ from airflow_hivelock.locks.backends.zookeeper.client import (
     SetData,
     Sync,
 )
-from airflow_hivelock.locks.backends.zookeeper.layout import MADE_HERE
+from airflow_hivelock.locks.backends.zookeeper.layout import MADE_HERE, audit_entry
 from airflow_hivelock.locks.backends.zookeeper.local_waiters import LocalWaiters
 from airflow_hivelock.locks.backends.zookeeper.namespace import Namespace, Nodes
 from airflow_hivelock.locks.backends.zookeeper.queue import Queues, ticket_units
 from airflow_hivelock.locks.backends.zookeeper.record import ALIVE, AWAY, PERMIT, TICKETS, Record, State, instant
-from airflow_hivelock.locks.backends.zookeeper.retry import Retry
 from airflow_hivelock.locks.backends.zookeeper.store_format import StoreFormat
-from airflow_hivelock.locks.errors import AccessDenied, LockLost, StoreCorrupted, StoreUnavailable
+from airflow_hivelock.locks.errors import AccessDenied, LockLost, StoreUnavailable
 from airflow_hivelock.locks.model import owner_key
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
     from datetime import datetime
 
-    from airflow_hivelock.locks.backends.zookeeper.client import Listing, Node, Op, Request
+    from airflow_hivelock.locks.backends.zookeeper.client import Listing, Op, Request
     from airflow_hivelock.locks.backends.zookeeper.layout import Layout
     from airflow_hivelock.locks.backends.zookeeper.queue import Claim, Listings
     from airflow_hivelock.locks.model import Lease, Lock
@@ -55,6 +55,40 @@ HISTORY_S = 7 * 86_400.0
 
 REMEMBERED = 1_000
 """How many leases, and objects, this process remembers."""
+
+AT_ONCE = 5
+"""How many tries in vain follow each other at once."""
+
+FIRST_S, LONGEST_S = 0.005, 0.5
+GIVE_UP_S = 10.0
+
+
+def pause_s(tried: int) -> float:
+    """How long to pause after so many tries in vain, because another client was quicker each time, in seconds.
+
+    Most need only a few, so these follow at once. Then the pauses grow, so that rivals do not keep the servers busy.
+    """
+    return 0.0 if tried < AT_ONCE else min(LONGEST_S, FIRST_S * 2 ** min(tried - AT_ONCE, 10))
+
+
+class Retry:
+    """The tries of one call; *reason* is in the error when all have failed. A request has no such limit: its manager
+    has the deadline."""
+
+    def __init__(self, clock: Callable[[], float], sleep: Callable[[float], None], reason: str) -> None:
+        self._clock = clock
+        self._sleep = sleep
+        self._reason = reason
+        self._until = clock() + GIVE_UP_S
+        self._tried = 0
+
+    def again(self) -> None:
+        """Pause before the next try; or raise StoreUnavailable, because there have been enough."""
+        self._tried += 1
+        if self._clock() >= self._until:
+            raise StoreUnavailable(f"{self._reason}, {self._tried} times in a row. Try again")
+        if pause := pause_s(self._tried):
+            self._sleep(pause)
 
 
 class Snapshot(NamedTuple):
@@ -110,8 +144,6 @@ class ZooKeeperStore:
         self.queues = Queues(client, layout)
         self.settled: OrderedDict[str, tuple[int, int]] = OrderedDict()  # objects' nodes, by path: see :meth:`settle`
         self.waiters = LocalWaiters()
-        self._abandoned: list[Callable[[], None]] = []
-        self._abandoned_lock = threading.Lock()
         self._known: OrderedDict[str, _Known] = OrderedDict()
         self._known_lock = threading.Lock()
         self._ahead_ms: int | None = None
@@ -151,8 +183,12 @@ class ZooKeeperStore:
         """
         paths = [self.layout.record(key) for key in keys]
         nodes = self.client.submit(*map(Get, paths))
-        decode = _readable if listing else Record.decode
-        return [decode(node, path) if node else None for node, path in zip(nodes, paths, strict=True)]
+        found = zip(nodes, paths, strict=True)
+        if not listing:
+            return [Record.decode(node, path) if node else None for node, path in found]
+        return [
+            validate.readable(log, node.stat.mzxid, Record.decode, node, path) if node else None for node, path in found
+        ]
 
     def read_lease(self, id_: str) -> Record | None:
         """The record of the lease with that id while it is held."""
@@ -268,6 +304,12 @@ class ZooKeeperStore:
             return [Create(f"{layout.permits(key)}/{name}", record.lease_id.encode())]
         return [Create(f"{layout.parked(key)}/{name}")]
 
+    def audited(
+        self, lease_id: str, owner: str, locks: tuple[Lock, ...], reason: str, user: str
+    ) -> tuple[Check, Create]:
+        """The operations of a change by a person: this version must not be too old, and the entry of the audit trail."""
+        return self.format.check(), audit_entry(self.layout, lease_id, owner, locks, reason, user)
+
     def rewrite(self, record: Record, changed: Record, *also: Op) -> Record | None:
         """Compare and set, with *also* in the same transaction; None if the record has changed since it was read, or
         *also* fails."""
@@ -341,20 +383,6 @@ class ZooKeeperStore:
         """Create the queues of a request's tickets."""
         self._make(map(self.layout.queue, sorted(ticket_units(locks))))
 
-    def abandon(self, end: Callable[[], None]) -> None:
-        """Remember how to end a request that could not be withdrawn or handed over. The next step of any request ends
-        it."""
-        with self._abandoned_lock:
-            self._abandoned.append(end)
-
-    def end_abandoned(self) -> None:
-        """End what could not be withdrawn or handed over before. If that fails again, it stays remembered."""
-        while self._abandoned:
-            with self._abandoned_lock:
-                end = self._abandoned.pop() if self._abandoned else None
-            if end:
-                end()
-
     def _make(self, paths: Iterable[str]) -> None:
         given = list(paths)
         for path, stat in zip(given, self.client.submit(*map(Exists, given)), strict=True):
@@ -367,11 +395,3 @@ class ZooKeeperStore:
 
 def _is_of(record: Record, lease: Lease) -> bool:
     return record.holds and record.lease_id == lease.id and record.epoch == lease.epoch
-
-
-def _readable(node: Node, path: str) -> Record | None:
-    try:
-        return Record.decode(node, path)
-    except StoreCorrupted as error:
-        validate.complain(log, str(error), node.stat.mzxid)
-        return None
