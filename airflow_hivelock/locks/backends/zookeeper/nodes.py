@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING, Any
 
 from airflow_hivelock.locks import queueing, rules
 from airflow_hivelock.locks.backends.zookeeper import marking
-from airflow_hivelock.locks.backends.zookeeper.client import Commit, Create, Delete, Get, Names, Refused
+from airflow_hivelock.locks.backends.zookeeper.client import Commit, Create, Delete, Get, Listing, Names, Refused
 from airflow_hivelock.locks.backends.zookeeper.layout import LockData, LockNode
-from airflow_hivelock.locks.backends.zookeeper.namespace import Nodes
+from airflow_hivelock.locks.backends.zookeeper.namespace import Nodes, hives_order
 from airflow_hivelock.locks.backends.zookeeper.record import State
 from airflow_hivelock.locks.errors import AccessDenied, LockLost, Unsupported
 from airflow_hivelock.locks.model import Lock, LockMode
@@ -28,11 +28,11 @@ from airflow_hivelock.locks.model import Lock, LockMode
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
-    from airflow_hivelock.locks.backends.zookeeper.client import Listing, Node, Op, Request
+    from airflow_hivelock.locks.backends.zookeeper.client import Node, Op, Request
     from airflow_hivelock.locks.backends.zookeeper.namespace import PlacedLock
     from airflow_hivelock.locks.backends.zookeeper.queue import Claim, Ticket
     from airflow_hivelock.locks.backends.zookeeper.record import Record
-    from airflow_hivelock.locks.backends.zookeeper.store import ZooKeeperStore
+    from airflow_hivelock.locks.backends.zookeeper.store import Done, ZooKeeperStore
     from airflow_hivelock.locks.model import Lease, LockObject
     from airflow_hivelock.locks.queueing import Position
 
@@ -121,6 +121,18 @@ def verify(
     # Only now: after a lost connection the next look must mark again the requests that this one did not reach.
     marking.settle(store, record, read_again, objects)
     return Verification(own=own)
+
+
+def place(store: ZooKeeperStore, record: Record, target: LockObject, lock_data: bytes) -> Done | Refused:
+    """Create a placeholder on *target*, and delete those on objects that sort after it."""
+    locks = {str(lock.object): lock for lock in record.locks}
+    placed = [locks[name] for name, _ in record.placeholders]
+    dropped = [lock for lock in placed if hives_order(lock.object) > hives_order(target)]
+    kept = [entry for entry in record.placeholders if locks[entry[0]] not in dropped]
+    deletes = map(Delete, find(store, record, dropped).paths.values())
+    created = store.namespace.lock_nodes([locks[str(target)]], {target: Listing((), 0)}, lock_data)
+    changed = replace(record, placeholders=(*kept, (str(target), 0)))
+    return store.transact(record, changed, *deletes, *created, reads=store.queues.reads(record.locks), acquires=True)
 
 
 def verify_placeholder(

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from airflow_hivelock.locks import queueing
 from airflow_hivelock.locks.backend import Blocked, NeedsSlot
-from airflow_hivelock.locks.backends.zookeeper import nodes, permits, placeholders, waiting
+from airflow_hivelock.locks.backends.zookeeper import nodes, permits, waiting
 from airflow_hivelock.locks.backends.zookeeper.client import Exists, Listing, Op, Refused, Stat
 from airflow_hivelock.locks.backends.zookeeper.namespace import Nodes, hives_order
 from airflow_hivelock.locks.backends.zookeeper.nodes import Verification
@@ -356,7 +356,9 @@ class Turn:
         """The placeholders that still exist; the record loses one that Hive has unlocked."""
         if not record.placeholders:
             return {}
-        own = placeholders.standing(self.store, record)
+        names = dict(record.placeholders)
+        locks = [lock for lock in record.locks if str(lock.object) in names]
+        own = self.store.namespace.own_nodes(locks, record.node_zxids)
         if len(own) < len(record.placeholders):
             kept = tuple(entry for entry in record.placeholders if entry[0] in map(str, own))
             self._write(record, replace(record, placeholders=kept))
@@ -365,7 +367,7 @@ class Turn:
 
     def _place(self, record: Record, target: LockObject) -> None:
         """Create a placeholder on *target*, and delete those on objects that sort after it."""
-        done = placeholders.place(self.store, record, target, self._lock_data())
+        done = nodes.place(self.store, record, target, self._lock_data())
         if isinstance(done, Refused):
             raise Again
         self.record = done.record
