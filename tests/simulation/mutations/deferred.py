@@ -122,7 +122,7 @@ def a_late_one_takes_up_a_barrier(stage: Stage) -> None:
 @mutation(a_late_one_takes_up_a_barrier)
 def barrier_taken_up(patch: Patch) -> None:
     """Its owner's earlier process was not deferred, and had created lock nodes."""
-    edit(patch, Turn, "_advance", "record.node_zxids and", "False and")
+    edit(patch, Turn, "advance", "record.node_zxids and", "False and")
 
 
 def nobody_hears_that_it_is_away(stage: Stage) -> None:

@@ -50,7 +50,7 @@ class Turn:
     :param patience_s: how long Hive's clients may go first at the request's turn, before it creates a placeholder.
     :param passing_s: how long a request may be overtaken.
     :ivar record: the owner's, as this acquisition wrote it last; None: it has to be read again.
-    :ivar granting: the epoch of a grant that has not been returned to any caller.
+    :ivar granting: the epoch of a grant that has not been returned to a caller.
     :ivar look: the reads after the transaction that created the tickets.
     :ivar failures: how often in a row another client was quicker.
     :ivar position: of its tickets; None: it has none.
@@ -107,20 +107,19 @@ class Turn:
 
     def advance(self, record: Record) -> Lease | NeedsSlot | Blocked | None:
         """Do one step of a request that is queued. None: another client was quicker, look again."""
-        outcome = self._advance(record)
+        outcome: Lease | NeedsSlot | Blocked | None
+        look, self.look = self.look, None
+        if record.node_zxids and self.at_turn(record) is Ruling.GO_AWAY:
+            # An earlier process of the owner asked without a deferred grant, and has left a placeholder.
+            outcome = self._give_back(record, Verification(missing=True))
+        else:
+            outcome = self.look_at(record, record, look)
         record = self.record or record
         if isinstance(outcome, Blocked) and record.queued and record.share and record.share.ticket:
             # Others' locks block the first of its group: the next in the group need not wait for that.
             self._write(record, record.outside())
             return None
         return outcome
-
-    def _advance(self, record: Record) -> Lease | NeedsSlot | Blocked | None:
-        look, self.look = self.look, None
-        # An earlier process of the owner asked without a deferred grant.
-        if record.node_zxids and self.at_turn(record) is Ruling.GO_AWAY:
-            return self._give_back(record, Verification(missing=True))
-        return self.look_at(record, record, look)
 
     def look_at(self, record: Record, mine: Record, look: Snapshot | None = None) -> Lease | NeedsSlot | Blocked | None:
         """Do one look of a request that has tickets, by its *record*. None: look again.
@@ -321,20 +320,19 @@ class Turn:
         """Hive's locks that block a try, or a deferred request."""
         namespace = self.store.namespace
         foreign = namespace.foreign_conflicts(locks, seen, held)
-        # Another failed try would write my record, and so wake me.
+        # A failed try would write the record, and that would wake this request at once.
         if not foreign and (self._refused_at is not None or queueing.reads_decide(self.request.deferred)):
             foreign = namespace.foreign_below(locks, seen, _NO_POSITION)
         return foreign
 
     def _wait_for_hive(self, record: Record, foreign: list[PlacedLock]) -> Blocked | None:
-        """Watch one blocking lock of Hive; after *patience_s*, create a placeholder among its clients. None: look
-        again."""
+        """Watch one blocking lock of Hive, or create a placeholder there after *patience_s*. None: look again."""
         store, now_s = self.store, self.store.clock()
         nearest = min(foreign, key=lambda placed: hives_order(placed.object))
         if self._refused_at is None:
             self._refused_at = now_s
         left_s = self.patience_s - (now_s - self._refused_at)
-        # Hive's LOCK TABLE … PARTITION below my table: the request has no lock there, and so no placeholder.
+        # Hive's LOCK TABLE … PARTITION below the request's table: the request has no lock there, and so no placeholder.
         below = nearest.object not in {lock.object for lock in record.locks}
         # A worker does not wait, and a request that will hold nothing at its turn needs no placeholder.
         deferred = self.request.has_slot or self.at_turn(record) is not Ruling.GRANT
@@ -342,9 +340,8 @@ class Turn:
         if left_s <= 0 and self.request.wait and not holding:
             self._place(record, nearest.object)
             return None
-        mine, standing = store.client.submit(
-            Exists(self.store.layout.record(record.key), self.wake), Exists(nearest.path, self.wake)
-        )
+        reads = Exists(store.layout.record(record.key), self.wake), Exists(nearest.path, self.wake)
+        mine, standing = store.client.submit(*reads)
         self._check_mine(mine)
         if standing is None:
             self.wake()
@@ -383,18 +380,16 @@ class Turn:
         return replace(record, state=State.INVITED, invitation_s=self.request.deferred.invitation_s)
 
     def _write(self, existing: Record | None, changed: Record) -> None:
-        """Compare and set the record."""
         done = self.store.transact(existing, changed)
         if isinstance(done, Refused):
             raise Again
         self.record = done.record
 
     def _check_mine(self, stat: Stat | None) -> None:
-        """Start again if another process took over, or removed this as dead, in the wait. A worker does not wait."""
+        """Start again if another process has taken over or removed this waiter as dead. A worker does not wait."""
         changed = stat is None or self.record is None or stat.version != self.record.version
         if changed and not self.request.has_slot:
             raise Again
 
     def _lock_data(self) -> bytes:
-        """The data of its lock nodes."""
         return self.store.layout.lock_data(self.request, self._asked_ms or self.store.time_ms())
