@@ -82,7 +82,7 @@ _FLAGS = [_int.pack(flags) for flags in range(4)]
 
 @dataclass(frozen=True)
 class Transaction(Commit):
-    """A :class:`~.client.Commit` for kazoo to send. Its result has kazoo's value for each operation."""
+    """A :class:`~.client.Commit` for kazoo to send; its result is that of :func:`_results`."""
 
     packet: bytes
     type: ClassVar = 14
@@ -100,23 +100,7 @@ class Transaction(Commit):
 
     @classmethod
     def deserialize(cls, data: bytes, offset: int) -> list[Any]:
-        results: list[Any] = []
-        while True:
-            kind, done, _ = _header.unpack_from(data, offset)
-            offset += _header.size
-            if done:
-                return results
-            if kind == serialization.Create.type:
-                path, offset = serialization.read_string(data, offset)
-                results.append(path)
-            elif kind == serialization.SetData.type:
-                results.append(ZnodeStat._make(serialization.stat_struct.unpack_from(data, offset)))
-                offset += serialization.stat_struct.size
-            elif kind == -1:
-                results.append(EXCEPTIONS[_int.unpack_from(data, offset)[0]]())
-                offset += _int.size
-            else:
-                results.append(True)
+        return _results(data, offset)
 
 
 def acl_packet(acls: Sequence[ACL]) -> bytes:
@@ -159,9 +143,9 @@ def failure(ops: Sequence[Op], results: Sequence[Any]) -> tuple[Op, Exception, s
 
 @dataclass(frozen=True)
 class MultiRead:
-    """A request for kazoo to send. Its result has kazoo's value for each operation.
+    """Reads for kazoo to send together; its result is that of :func:`_results`, with None for no node.
 
-    That is None for no node, or the exception that kazoo would raise; operations after an exception have none.
+    Operations after an exception have no result.
     """
 
     operations: Sequence[Any]
@@ -180,28 +164,43 @@ class MultiRead:
 
     @classmethod
     def deserialize(cls, data: bytes, offset: int) -> list[Any]:
-        found: list[Any] = []
-        while True:
-            kind, done, _ = _header.unpack_from(data, offset)
-            offset += _header.size
-            if done:
-                return found
-            if kind == serialization.GetData.type:
-                content, offset = serialization.read_buffer(data, offset)
-                found.append((content, ZnodeStat._make(serialization.stat_struct.unpack_from(data, offset))))
-                offset += serialization.stat_struct.size
-            elif kind == serialization.GetChildren.type:
-                number = _int.unpack_from(data, offset)[0]
-                offset += _int.size
-                names = []
-                for _ in range(number):
-                    name, offset = serialization.read_string(data, offset)
-                    names.append(name)
-                found.append(names)
-            else:
-                code = _int.unpack_from(data, offset)[0]
-                offset += _int.size
-                found.append(None if code == NoNodeError.code else EXCEPTIONS[code]())
+        return [None if isinstance(result, NoNodeError) else result for result in _results(data, offset)]
+
+
+def _results(data: bytes, offset: int) -> list[Any]:
+    """kazoo's value for each operation in the answer to a ``multi`` or a ``multiRead``; failures are exceptions."""
+    results: list[Any] = []
+    while True:
+        kind, done, _ = _header.unpack_from(data, offset)
+        offset += _header.size
+        if done:
+            return results
+        if kind == serialization.Create.type:
+            path, offset = serialization.read_string(data, offset)
+            results.append(path)
+        elif kind == serialization.SetData.type:
+            results.append(_stat_at(data, offset))
+            offset += serialization.stat_struct.size
+        elif kind == serialization.GetData.type:
+            content, offset = serialization.read_buffer(data, offset)
+            results.append((content, _stat_at(data, offset)))
+            offset += serialization.stat_struct.size
+        elif kind == serialization.GetChildren.type:
+            number, offset = _int.unpack_from(data, offset)[0], offset + _int.size
+            names = []
+            for _ in range(number):
+                name, offset = serialization.read_string(data, offset)
+                names.append(name)
+            results.append(names)
+        elif kind == -1:
+            results.append(EXCEPTIONS[_int.unpack_from(data, offset)[0]]())
+            offset += _int.size
+        else:
+            results.append(True)
+
+
+def _stat_at(data: bytes, offset: int) -> ZnodeStat:
+    return ZnodeStat._make(serialization.stat_struct.unpack_from(data, offset))
 
 
 def knows_multi_read(srvr: str) -> bool:
