@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from airflow_hivelock.locks import LockManager
-    from airflow_hivelock.locks.backends.database.entered import Living
+    from airflow_hivelock.locks.backends.database.candidate import Living
     from airflow_hivelock.locks.backends.database.transaction import StoreTransaction
 
 integration = pytest.mark.integration

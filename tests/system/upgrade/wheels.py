@@ -29,7 +29,7 @@ NEXT: Patch = (
         "    more: str | None = None\n    colour: str | None = None\n",
     ),
     (
-        f"{BACKENDS}/database/start.py",
+        f"{BACKENDS}/database/request.py",
         "        named=request.named,\n",
         '        named=request.named,\n        colour="red",\n',
     ),

@@ -20,8 +20,7 @@ from airflow_hivelock.locks.backend import Blocked, NeedsSlot
 from airflow_hivelock.locks.backends.database import values
 from airflow_hivelock.locks.backends.database.notifier import Waits
 from airflow_hivelock.locks.backends.database.record import HAS_LOCKS, State
-from airflow_hivelock.locks.backends.database.request import RequestedLocks, group_key
-from airflow_hivelock.locks.backends.database.start import start
+from airflow_hivelock.locks.backends.database.request import RequestedLocks, group_key, start
 from airflow_hivelock.locks.errors import InvalidRequest, StoreUnavailable, Superseded
 from airflow_hivelock.locks.model import owner_key
 from airflow_hivelock.locks.queueing import Ruling
@@ -30,8 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from datetime import datetime
 
-    from airflow_hivelock.locks.backends.database.candidate import Candidate
-    from airflow_hivelock.locks.backends.database.entered import Entered
+    from airflow_hivelock.locks.backends.database.candidate import Candidate, Entered
     from airflow_hivelock.locks.backends.database.notifier import Notifier
     from airflow_hivelock.locks.backends.database.record import Record
     from airflow_hivelock.locks.backends.database.store import Store
@@ -92,8 +90,8 @@ class DatabaseAcquisition:
         self._store = store
         self._notifier = notifier
         self._request = request
-        self._group_key = group_key(request.limit)
-        self._asked = RequestedLocks(store.tables.name, owner_key(request.owner), request.locks, self._group_key)
+        key = group_key(request.limit)
+        self._asked = RequestedLocks(store.tables.name, owner_key(request.owner), request.locks, key)
         self._locks = self._asked
         self._began: int | None = None
         self._waited_s: float | None = None
@@ -190,7 +188,7 @@ class DatabaseAcquisition:
             # have lost their rows too, and must join again before this one.
             return _TakenForDead(self.waits)
         else:
-            mine = self._start(existing, entered)
+            mine = start(entered, self._request, self._asked, self.process, self._began, frees=store.frees)
         if mine.priority != self._request.priority:  # by a person: it stays if this process has to join again
             self._request = replace(self._request, priority=mine.priority)
         waits = mine.queued or (mine.invited and self._request.has_slot)
@@ -209,12 +207,6 @@ class DatabaseAcquisition:
         if not waits:
             return Outcome(mine, entered.now_us)
         return self._decide(transaction, entered, mine)
-
-    def _start(self, existing: Record | None, entered: Entered) -> Record:
-        began, frees = self._began or entered.number, self._store.frees
-        wanted, key = self._asked.locks, self._group_key
-        given = (self._request, wanted, self.process, entered.number, began, entered.now_us, frees, key)
-        return start(existing, *given)
 
     def _decide(self, transaction: StoreTransaction, entered: Entered, mine: Record) -> Outcome:
         """Decide the request, and write the decision."""

@@ -12,7 +12,7 @@ from sqlalchemy import BigInteger, and_, bindparam, case, delete, or_, select, u
 
 from airflow_hivelock.locks import rules, validate
 from airflow_hivelock.locks.backend import Backend, Capabilities
-from airflow_hivelock.locks.backends.database import audit, migrations, parts, priorities
+from airflow_hivelock.locks.backends.database import changes, migrations
 from airflow_hivelock.locks.backends.database.acquisition import DatabaseAcquisition
 from airflow_hivelock.locks.backends.database.groups import GroupRows
 from airflow_hivelock.locks.backends.database.location import open_store
@@ -20,9 +20,9 @@ from airflow_hivelock.locks.backends.database.notifier import Notifier
 from airflow_hivelock.locks.backends.database.record import BY_OTHERS, Record, State
 from airflow_hivelock.locks.backends.database.request import RequestedLocks, excluded_keys
 from airflow_hivelock.locks.backends.database.store import of, place_of
-from airflow_hivelock.locks.backends.database.values import instant, later
+from airflow_hivelock.locks.backends.database.values import instant, later, parse_audit
 from airflow_hivelock.locks.backends.database.waiters import listed
-from airflow_hivelock.locks.errors import ExceedsMaxLeaseTime, LockLost, StoreCorrupted
+from airflow_hivelock.locks.errors import ExceedsMaxLeaseTime, LockLost
 from airflow_hivelock.locks.model import Lock, LockMode, LockObject, owner_key
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from sqlalchemy import ColumnElement, Update
 
-    from airflow_hivelock.locks.backends.database.entered import Entered
+    from airflow_hivelock.locks.backends.database.candidate import Entered
     from airflow_hivelock.locks.backends.database.store import Store
     from airflow_hivelock.locks.backends.database.transaction import StoreTransaction
     from airflow_hivelock.locks.model import ForcedRelease, Holder, Lease, LockRequest, Tenure, Waiter, Work
@@ -129,7 +129,7 @@ class DatabaseBackend(GroupRows, Backend):
         return self.store.release(lease)
 
     def release_part(self, lease: Lease, objects: frozenset[LockObject]) -> Lease | None:
-        return parts.release(self.store, lease, objects)
+        return changes.release_part(self.store, lease, objects)
 
     def find(self, lease_id: str) -> Lease | None:
         return _find(self.store, _named(self.store, lease_id))
@@ -145,38 +145,15 @@ class DatabaseBackend(GroupRows, Backend):
         return [record.lease for record in records if record.state is State.GRANTED], self._waiters(records, None)
 
     def force_release(self, lease_id: str, *, reason: str, user: str, seen: Lease | None = None) -> bool:
-        store = self.store
-        standing = select(store.tables.request).where(_named(self.store, lease_id), store.standing)
-
-        def release(transaction: StoreTransaction) -> bool:
-            store.admit(transaction)
-            found = [Record.of(row) for row in transaction.ask(standing).rows]
-            if not found or not (record := found[0]).lease.unchanged(seen):
-                return False
-            if not store.end(transaction, State.ENDED, "standing", of_place=record.place).count:
-                return False
-            audit.write(store, transaction, record, reason, user)
-            return True
-
-        return store.transact(release)
+        where = _named(self.store, lease_id)
+        return changes.end_by_force(self.store, where, "standing", lambda one: one.lease.unchanged(seen), reason, user)
 
     def force_withdraw(self, owner: str, *, reason: str, user: str) -> bool:
-        store = self.store
-        waiting = select(store.tables.request).where(store.tables.request.c.owner_key == owner_key(owner), store.queued)
-
-        def withdraw(transaction: StoreTransaction) -> bool:
-            store.admit(transaction)
-            found = [Record.of(row) for row in transaction.ask(waiting).rows]
-            if not found or not store.end(transaction, State.ENDED, "queued", of_place=found[0].place).count:
-                return False
-            store.dialect.call(transaction, found[0].process)
-            audit.write(store, transaction, found[0], reason, user)
-            return True
-
-        return store.transact(withdraw)
+        where = self.store.tables.request.c.owner_key == owner_key(owner)
+        return changes.end_by_force(self.store, where, "queued", lambda _: True, reason, user)
 
     def force_priority(self, owner: str, priority: int, *, reason: str, user: str) -> bool:
-        return priorities.change(self.store, owner, priority, reason=reason, user=user)
+        return changes.reprioritize(self.store, owner, priority, reason=reason, user=user)
 
     def force_record(self, lease_id: str, seen: Work, application: str, *, reason: str, user: str) -> bool:
         store = self.store
@@ -187,14 +164,18 @@ class DatabaseBackend(GroupRows, Backend):
         def stands(record: Record) -> bool:
             return record.lease_id == lease_id and record.state is State.GRANTED and seen in record.lease.works
 
-        def write_audit(transaction: StoreTransaction, record: Record) -> None:
-            audit.write(store, transaction, record, reason, user)
+        def changed(_: Entered, record: Record) -> Record:
+            return record.recording(seen.name, application)
 
-        key, change = found[0].owner_key, lambda _, record: record.recording(seen.name, application)
-        return _change(store, key, stands, change, write_audit, forced=True) is not None
+        def audit(transaction: StoreTransaction, record: Record) -> None:
+            store.audit(transaction, record, reason, user)
+
+        return changes.change(store, found[0].owner_key, stands, changed, audit) is not None
 
     def audit(self) -> list[ForcedRelease]:
-        return audit.read(self.store)
+        table = self.store.tables.audit
+        rows = self.store.all(select(table).order_by(table.c.number))
+        return [entry for row in rows if (entry := validate.readable(log, 0, parse_audit, row))]
 
     def forget_deferred(self, owner: str, attempt: int) -> bool:
         store, locks = self.store, RequestedLocks(self.store.tables.name, owner_key(owner), ())
@@ -281,10 +262,10 @@ class DatabaseBackend(GroupRows, Backend):
 
     def _waiters(self, records: Sequence[Record], target: LockObject | None) -> list[Waiter]:
         grouped = any(record.state is State.PARKED for record in records)
-        return listed(records, target, self.store.groups() if grouped else {})
+        return listed(records, target, self._stored() if grouped else {})
 
     def _put_work(self, lease: Lease, change: Callable[[Entered, Record], Record]) -> Lease:
-        changed = _change(self.store, owner_key(lease.owner), lambda record: record.is_of(lease), change)
+        changed = changes.change(self.store, owner_key(lease.owner), lambda record: record.is_of(lease), change)
         return changed or _lost(self.store, lease)
 
     def _stands(self, lease: Lease, so: ColumnElement[bool]) -> Record:
@@ -294,38 +275,8 @@ class DatabaseBackend(GroupRows, Backend):
 
     def _listed(self, *where: ColumnElement[bool], most: int | None = None) -> list[Record]:
         """The records for a listing. An unreadable row is logged, and hides none of the others."""
-        return [record for row in self.store.rows(*where, most=most) if (record := _readable(row))]
-
-
-def _change(
-    store: Store,
-    owner_key: str,
-    stands: Callable[[Record], bool],
-    change: Callable[[Entered, Record], Record],
-    then: Callable[[StoreTransaction, Record], None] = lambda *_: None,
-    *,
-    forced: bool = False,
-) -> Lease | None:
-    """Change the owner's lease; return None if the condition ``stands`` is false for it, or it has expired.
-
-    :param forced: another user changes it, so this version must not be too old for the tables.
-    """
-    owner = RequestedLocks(store.tables.name, owner_key, ())
-
-    def put(transaction: StoreTransaction) -> Lease | None:
-        if forced:
-            store.admit(transaction)
-        entered = store.enter(transaction, owner)
-        record = entered.record
-        if record is None or not stands(record) or (store.frees and record.expired(entered.now_us)):
-            return None
-        changed = change(entered, record)
-        if not store.put(transaction, changed, record).count:
-            return None
-        then(transaction, record)
-        return changed.lease
-
-    return store.transact(put)
+        rows = self.store.rows(*where, most=most)
+        return [record for row in rows if (record := validate.readable(log, 0, _listed, row))]
 
 
 def _named(store: Store, lease_id: str) -> ColumnElement[bool]:
@@ -360,13 +311,9 @@ def _exceeds(owner: str, lease_s: float, most_s: float) -> ExceedsMaxLeaseTime:
     )
 
 
-def _readable(row: Mapping[Any, Any]) -> Record | None:
-    try:
-        record = Record.of(row)
-        assert record.lease
-    except StoreCorrupted as error:
-        validate.complain(log, str(error), 0)
-        return None
+def _listed(row: Mapping[Any, Any]) -> Record:
+    record = Record.of(row)
+    assert record.lease  # its locks and its work can be read
     return record
 
 

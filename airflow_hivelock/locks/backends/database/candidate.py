@@ -1,4 +1,4 @@
-"""The other requests in a decision: each is a row that waits or holds, with the lock that conflicts."""
+"""The requests that a transaction or the notifier reads: each is a row that waits or holds."""
 
 from __future__ import annotations
 
@@ -13,9 +13,10 @@ from airflow_hivelock.locks.model.group import MAX_WEIGHT
 from airflow_hivelock.locks.queueing import Other, Position, TimedPosition
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
-    from airflow_hivelock.locks.model import Lock
+    from airflow_hivelock.locks.backends.database.record import Record
+    from airflow_hivelock.locks.model import Group, Lock
 
 DEAD_US = 30_000_000
 """How long after its last sign of life a waiter still blocks others, in microseconds."""
@@ -101,6 +102,38 @@ class Candidate(NamedTuple):
     def blocker(self) -> Blocker:
         until = None if self.until_us is None else instant(self.until_us)
         return Blocker(self.owner, self.lock.object, self.lock.mode, not self.holds, self.group, until)
+
+
+class Entered(NamedTuple):
+    """The data that a transaction reads after it has kept out all others that matter.
+
+    :param number: larger than any before.
+    :param record: the owner's.
+    :param conflicting: the requests that wait for or hold what the owner's locks exclude.
+    :param group: the requests of the group that wait for or have a lease.
+    :param stored: the settings of the group.
+    """
+
+    now_us: int
+    number: int
+    record: Record | None
+    conflicting: Sequence[Candidate] = ()
+    group: Sequence[Candidate] = ()
+    stored: Group | None = None
+
+
+class Living(NamedTuple):
+    """A request that blocks others.
+
+    :param phase: see :func:`phase`.
+    :param waits: it waits for another request, and no partial release has ended that wait.
+    :param watched: other processes are notified when it ends.
+    """
+
+    epoch: int
+    phase: str
+    waits: bool
+    watched: bool
 
 
 def phase(state: str) -> str:

@@ -5,15 +5,16 @@ A change keeps out the requests of the group as a grant does, so none of them de
 
 from __future__ import annotations
 
+import logging
 from collections import defaultdict
 from typing import TYPE_CHECKING
 
-from sqlalchemy import delete, insert, or_, update
+from sqlalchemy import delete, insert, or_, select, update
 
-from airflow_hivelock.locks import formats, groups
-from airflow_hivelock.locks.backends.database import audit, group_settings
+from airflow_hivelock.locks import formats, groups, validate
 from airflow_hivelock.locks.backends.database.record import Record, State
 from airflow_hivelock.locks.backends.database.request import group_lock
+from airflow_hivelock.locks.backends.database.values import parse_group
 from airflow_hivelock.locks.model import Group, GroupUse, LeaseLimit, Member
 
 if TYPE_CHECKING:
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
     from airflow_hivelock.locks.backends.database.store import Store
     from airflow_hivelock.locks.backends.database.transaction import StoreTransaction
 
+log = logging.getLogger(__name__)
+
 
 class GroupRows:
     """The part of the backend that keeps groups."""
@@ -31,7 +34,7 @@ class GroupRows:
     store: Store
 
     def groups(self) -> list[GroupUse]:
-        stored = self.store.groups()
+        stored = self._stored()
         members: defaultdict[str, list[Record]] = defaultdict(list)
         for record in self._listed(or_(self.store.queued, self.store.away, self.store.standing)):
             if record.group_key is not None and record.state is not State.WAITING:
@@ -45,15 +48,21 @@ class GroupRows:
         def put(transaction: StoreTransaction) -> bool:
             store.admit(transaction)
             store.dialect.enter(transaction, keys)
-            before = group_settings.parse(transaction.ask(store.tables.settings, of_group=key).rows)
+            before = next(map(parse_group, transaction.ask(store.tables.settings, of_group=key).rows), None)
             if before is None and group is None:
                 return False
             _write(store, transaction, key, before, group)
-            audit.write_other(store, transaction, *groups.entry(name, before, group, reason), user)
+            store.audit(transaction, *groups.entry(name, before, group, reason), user)
             _wake(store, transaction, key)
             return True
 
         return store.transact(put)
+
+    def _stored(self) -> dict[str, Group]:
+        """The settings of all groups, by name."""
+        rows = self.store.all(select(self.store.tables.group))
+        found = (validate.readable(log, 0, parse_group, row) for row in rows)
+        return {group.name: group for group in found if group}
 
     def _listed(self, *where: ColumnElement[bool]) -> list[Record]:
         raise NotImplementedError

@@ -22,8 +22,8 @@ from airflow_hivelock.locks.errors import HiveLockError
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
+    from airflow_hivelock.locks.backends.database.candidate import Living
     from airflow_hivelock.locks.backends.database.dialect import Listener, Notified
-    from airflow_hivelock.locks.backends.database.entered import Living
     from airflow_hivelock.locks.backends.database.store import Store
     from airflow_hivelock.locks.queueing import Position
 
@@ -147,7 +147,7 @@ class Notifier:
             while not self._over.is_set():
                 if time.monotonic() >= look_at:
                     self._look()
-                    self._store.sign([(waits.place, waits.epoch) for waits in self._waiting().values()])
+                    self._store.sign({waits.place: waits.epoch for waits in self._waiting().values()})
                     look_at = time.monotonic() + LOOK_S
                 self._tell(self._listener.wait(max(0.0, look_at - time.monotonic())))
 

@@ -1,7 +1,8 @@
-"""A request's locks as the statements need them: made once, before the transaction, because others wait for its end.
+"""What an owner's call asks for: its locks as the statements need them, and the record that it starts with.
 
-Indexes, advisory locks and notifications use a number in place of a name: 64 bits of a hash. Two names with the same
-number only make requests wait for each other without need.
+The locks are prepared before the transaction, because other requests wait for its end. Indexes, advisory locks and
+notifications use a number in place of a name: 64 bits of a hash. Two names with the same number only make requests wait
+for each other without need.
 """
 
 from __future__ import annotations
@@ -10,14 +11,17 @@ import hashlib
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
-from airflow_hivelock.locks import queueing
-from airflow_hivelock.locks.backends.database.values import compact, encode
+from airflow_hivelock.locks import formats, invitations, queueing
+from airflow_hivelock.locks.backends.database.record import Record, State
+from airflow_hivelock.locks.backends.database.values import compact, encode, later, microseconds
 from airflow_hivelock.locks.model import Lock, LockMode
+from airflow_hivelock.locks.queueing import Call
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from airflow_hivelock.locks.model import LeaseLimit
+    from airflow_hivelock.locks.backends.database.candidate import Entered
+    from airflow_hivelock.locks.model import LeaseLimit, LockObject, LockRequest
 
 
 @lru_cache(maxsize=4_096)
@@ -98,3 +102,66 @@ def _row(position: int, lock: Lock) -> dict[str, Any]:
         "partition_name": "/".join(lock.object.path[2:]),
         "lease_type": "x" if lock.mode is LockMode.EXCLUSIVE else "s",
     }
+
+
+def start(
+    entered: Entered, request: LockRequest, asked: RequestedLocks, process: str, began: int, *, frees: bool
+) -> Record:
+    """Return the record after *process* has started or taken over the owner's request.
+
+    :param asked: the locks of *request*.
+    :param began: the store's number when the call began.
+    :param frees: an expired lease may be replaced by a request for other locks.
+    :return: for a new request, WAITING, with a number of its own but in no queue; else the existing record, taken over.
+        That keeps its priority and its group. Taken over without a worker slot, an invited request waits.
+    :raises Superseded: a later call acts for the owner.
+    :raises LeaseMismatch: the owner waits for or holds other locks.
+    """
+    existing, number, now_us = entered.record, entered.number, entered.now_us
+    call = Call(request.attempt, began, process)
+    if existing is not None and existing.takes_over(request, call, now_us if frees else 0):
+        taken = existing._replace(process=process, epoch=number, attempt=request.attempt, began=began)
+        end_us = later(now_us, request.lease_s) if existing.state is State.GRANTED else None
+        whole = _lines(existing.by_themselves | request.whole)  # the work of an earlier attempt may still run
+        state = State.WAITING if existing.invited and not request.has_slot else existing.state
+        return taken._replace(state=state, lease_s=request.lease_s, seen_us=now_us, end_us=end_us, whole=whole)
+    fresh = Record(
+        owner_key=asked.owner_key,
+        owner=request.owner,
+        state=State.WAITING,
+        process=process,
+        epoch=number,
+        attempt=request.attempt,
+        began=began,
+        place=number,
+        token=0,
+        lease_s=request.lease_s,
+        locks=asked.locks,
+        works="[]",
+        query=request.query,
+        named=request.named,
+        priority=request.priority,
+        lease_group=request.limit.group if request.limit else "",
+        most_leases=request.limit.most if request.limit else 0,
+        weight=request.limit.weight if request.limit else 0,
+        group_key=asked.group_key,
+        asked_us=min(now_us, microseconds(request.asked)) if request.asked else now_us,
+        seen_us=now_us,
+        whole=_lines(request.whole),
+        more=formats.WRITES.text(),
+    )
+    if existing is None or existing.state is not State.AWAY or request.has_slot:
+        return fresh
+    if not invitations.keeps_position(call, Call(existing.attempt, existing.began), request.locks, existing.locked):
+        return fresh
+    return fresh._replace(
+        priority=existing.priority,  # a person may have changed it
+        old_turn=existing.turn,
+        old_turn_us=existing.turn_us,
+        group_turn=existing.group_turn,
+        group_turn_us=existing.group_turn_us,
+    )
+
+
+def _lines(objects: Iterable[LockObject]) -> str:
+    return "\n".join(sorted(map(str, objects)))

@@ -5,12 +5,11 @@ from __future__ import annotations
 from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import and_, bindparam, case, delete, false, func, literal, not_, or_, select, update
+from sqlalchemy import and_, bindparam, case, delete, false, func, insert, literal, not_, or_, select, update
 
 from airflow_hivelock.locks import formats
-from airflow_hivelock.locks.backends.database import candidate, group_settings
-from airflow_hivelock.locks.backends.database.candidate import Candidate
-from airflow_hivelock.locks.backends.database.entered import Entered, Living
+from airflow_hivelock.locks.backends.database import candidate
+from airflow_hivelock.locks.backends.database.candidate import Candidate, Entered, Living
 from airflow_hivelock.locks.backends.database.record import (
     BY_OTHERS,
     BY_WAITERS,
@@ -19,7 +18,7 @@ from airflow_hivelock.locks.backends.database.record import (
     State,
 )
 from airflow_hivelock.locks.backends.database.sessions import Sessions
-from airflow_hivelock.locks.backends.database.values import decode, later
+from airflow_hivelock.locks.backends.database.values import decode, encode, later, parse_group
 from airflow_hivelock.locks.errors import StoreCorrupted, UpgradeNeeded
 from airflow_hivelock.locks.model import owner_key
 
@@ -32,7 +31,7 @@ if TYPE_CHECKING:
     from airflow_hivelock.locks.backends.database.request import RequestedLocks
     from airflow_hivelock.locks.backends.database.tables import StoreTables
     from airflow_hivelock.locks.backends.database.transaction import Answer, StoreTransaction
-    from airflow_hivelock.locks.model import Group, Lease
+    from airflow_hivelock.locks.model import Lease
 
 PASSING_S = 3600.0
 """The default of *passing_s*, in seconds."""
@@ -144,7 +143,7 @@ class Store(Sessions):
             record,
             [Candidate.of(row, locks.excluded[row["object_key"]]) for row in others(conflicting)],
             [Candidate.of(row, decode(row["locks"], row["owner"])[-1], row["lease_group"]) for row in others(in_group)],
-            group_settings.parse(settings.rows) if settings else None,
+            next(map(parse_group, settings.rows), None) if settings else None,
         )
 
     def admit(self, transaction: StoreTransaction) -> None:
@@ -207,7 +206,7 @@ class Store(Sessions):
         """The requests that meet all of *where*, in the order of their places; or the *most* last ones, backwards."""
         place = self.tables.request.c.place
         found = select(self.tables.request).where(*where).order_by(place if most is None else place.desc()).limit(most)
-        return self.read(lambda connection: connection.execute(found, values).mappings().all())
+        return self.all(found, values)
 
     def at_places(self, transaction: StoreTransaction, places: Iterable[int]) -> list[Record]:
         """The requests at *places*."""
@@ -218,10 +217,8 @@ class Store(Sessions):
         """The requests that meet all of *where*, as records."""
         return [Record.of(row) for row in self.rows(*where, **values)]
 
-    def groups(self) -> dict[str, Group]:
-        """The settings of all groups, by name, for a listing."""
-        rows = self.read(lambda connection: connection.execute(select(self.tables.group)).mappings().all())
-        return {found.name: found for row in rows if (found := group_settings.readable(row))}
+    def all(self, query: Select[Any], given: Mapping[str, Any] | None = None) -> Sequence[Mapping[Any, Any]]:
+        return self.read(lambda connection: connection.execute(query, given).mappings().all())
 
     def living(self, places: Iterable[int]) -> dict[int, Living]:
         """The requests at *places* that still block others."""
@@ -239,6 +236,14 @@ class Store(Sessions):
         return select(request.place, request.epoch, request.state, request.ahead, request.watched).where(*alive)
 
     # Writing.
+
+    def audit(self, transaction: StoreTransaction, about: Record | str, reason: str, user: str) -> None:
+        """Write an entry of the audit trail *about* a request, or about a thing without locks."""
+        entry = {"lease_id": "", "owner": about, "locks": encode(())}
+        if isinstance(about, Record):
+            entry = {"lease_id": about.lease_id, "owner": about.owner, "locks": about.locks}
+        entry |= {"reason": reason, "user_name": user, "more": formats.WRITES.text()}
+        transaction.ask(insert(self.tables.audit).values(at_us=self.clock_us, **entry))
 
     def put(
         self,
@@ -341,10 +346,10 @@ class Store(Sessions):
         places = self.dialect.numbers(void)
         self.transact(lambda transaction: self.clear(transaction, at_places, places=places))
 
-    def sign(self, waiting: Sequence[tuple[int, int]]) -> None:
+    def sign(self, epochs: Mapping[int, int]) -> None:
         """Give a sign of life for requests, by place and epoch. Rows that others have locked get it the next time."""
-        if waiting:
-            self.transact(lambda transaction: self._sign(transaction, dict(waiting)))
+        if epochs:
+            self.transact(lambda transaction: self._sign(transaction, epochs))
 
     def declare_dead(self, owner_key: str, process: str) -> None:
         """Remove the sign of life of a waiting request, if that process still acts for its owner."""

@@ -1,18 +1,21 @@
-"""The values in the columns of a row: locks, work and objects as text, times as microseconds since 1970."""
+"""The values in the columns of a row, and the rows of groups and of the audit trail.
+
+Locks, work and objects are text. Times are microseconds since 1970.
+"""
 
 from __future__ import annotations
 
 import json
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from airflow_hivelock.locks import validate
-from airflow_hivelock.locks.errors import StoreCorrupted
-from airflow_hivelock.locks.model import Lock, LockObject, Work, locks_from_json, locks_to_json
+from airflow_hivelock.locks import formats, validate
+from airflow_hivelock.locks.errors import StoreCorrupted, UpgradeNeeded
+from airflow_hivelock.locks.model import ForcedRelease, Group, Lock, LockObject, Work, locks_from_json, locks_to_json
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Mapping
 
 Read = TypeVar("Read")
 
@@ -78,3 +81,37 @@ def microseconds(at: datetime) -> int:
 
 def later(us: int, seconds: float) -> int:
     return us + round(seconds * 1_000_000)
+
+
+def parse_group(row: Mapping[Any, Any]) -> Group:
+    """The settings of a group.
+
+    :raises StoreCorrupted: another program wrote the row.
+    :raises UpgradeNeeded: it is for readers of a later format.
+    """
+    try:
+        formats.take_text(row["more"], f"group {row['name']!r:.80}")
+        validate.texts(row, ("name", "comment"))
+        return Group(row["name"], row["leases"], row["weight"], row["comment"])
+    except (TypeError, ValueError) as error:
+        raise StoreCorrupted(
+            f"{dict(row)!r:.200} is not a group of airflow-hivelock ({error}). Another program wrote it"
+        ) from error
+
+
+def parse_audit(row: Mapping[Any, Any]) -> ForcedRelease:
+    """An entry of the audit trail.
+
+    :raises StoreCorrupted: it cannot be read.
+    :raises UpgradeNeeded: it is for readers of a later format.
+    """
+    what = f"entry {row['number']} of the audit trail"
+    try:
+        formats.take_text(row["more"], what)
+        validate.texts(row, ("lease_id", "owner", "locks", "user_name", "reason"))
+        at, locks = instant(validate.number(row["at_us"], "at_us", MOST_US)), decode(row["locks"], row["owner"])
+        return ForcedRelease(row["lease_id"], row["owner"], locks, row["user_name"], row["reason"], at)
+    except UpgradeNeeded:
+        raise
+    except (TypeError, ValueError, StoreCorrupted) as error:
+        raise StoreCorrupted(f"{what} was not written by a force release: {error}") from error
