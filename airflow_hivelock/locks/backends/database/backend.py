@@ -5,12 +5,12 @@ from __future__ import annotations
 import logging
 import os
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, Any, NoReturn, Self
+from typing import TYPE_CHECKING, NoReturn, Self
 from weakref import WeakSet
 
 from sqlalchemy import BigInteger, and_, bindparam, case, delete, or_, select, update
 
-from airflow_hivelock.locks import rules, validate
+from airflow_hivelock.locks import rules
 from airflow_hivelock.locks.backend import Backend, Capabilities
 from airflow_hivelock.locks.backends.database import changes, migrations
 from airflow_hivelock.locks.backends.database.acquisition import DatabaseAcquisition
@@ -20,13 +20,12 @@ from airflow_hivelock.locks.backends.database.notifier import Notifier
 from airflow_hivelock.locks.backends.database.record import BY_OTHERS, Record, State
 from airflow_hivelock.locks.backends.database.request import RequestedLocks, excluded_keys
 from airflow_hivelock.locks.backends.database.store import of, place_of
-from airflow_hivelock.locks.backends.database.values import instant, later, parse_audit
-from airflow_hivelock.locks.backends.database.waiters import listed
+from airflow_hivelock.locks.backends.database.values import instant, later
 from airflow_hivelock.locks.errors import ExceedsMaxLeaseTime, LockLost
 from airflow_hivelock.locks.model import Lock, LockMode, LockObject, owner_key
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Sequence
     from datetime import datetime
 
     from sqlalchemy import ColumnElement, Update
@@ -34,7 +33,7 @@ if TYPE_CHECKING:
     from airflow_hivelock.locks.backends.database.candidate import Entered
     from airflow_hivelock.locks.backends.database.store import Store
     from airflow_hivelock.locks.backends.database.transaction import StoreTransaction
-    from airflow_hivelock.locks.model import ForcedRelease, Holder, Lease, LockRequest, Tenure, Waiter, Work
+    from airflow_hivelock.locks.model import Lease, LockRequest, Work
 
 log = logging.getLogger(__name__)
 
@@ -137,13 +136,6 @@ class DatabaseBackend(GroupRows, Backend):
     def lease_of(self, owner: str) -> Lease | None:
         return _find(self.store, self.store.tables.request.c.owner_key == owner_key(owner))
 
-    def leases(self) -> list[Lease]:
-        return [record.lease for record in self._listed(self.store.standing)]
-
-    def requests(self) -> tuple[list[Lease], list[Waiter]]:
-        records = self._listed(or_(self.store.queued, self.store.away, self.store.standing))
-        return [record.lease for record in records if record.state is State.GRANTED], self._waiters(records, None)
-
     def force_release(self, lease_id: str, *, reason: str, user: str, seen: Lease | None = None) -> bool:
         where = _named(self.store, lease_id)
         return changes.end_by_force(self.store, where, "standing", lambda one: one.lease.unchanged(seen), reason, user)
@@ -172,11 +164,6 @@ class DatabaseBackend(GroupRows, Backend):
 
         return changes.change(store, found[0].owner_key, stands, changed, audit) is not None
 
-    def audit(self) -> list[ForcedRelease]:
-        table = self.store.tables.audit
-        rows = self.store.all(select(table).order_by(table.c.number))
-        return [entry for row in rows if (entry := validate.readable(log, 0, parse_audit, row))]
-
     def forget_deferred(self, owner: str, attempt: int) -> bool:
         store, locks = self.store, RequestedLocks(self.store.tables.name, owner_key(owner), ())
 
@@ -187,19 +174,6 @@ class DatabaseBackend(GroupRows, Backend):
             return store.end(transaction, State.FREE, "away", of_place=record.place).count > 0
 
         return store.transact(forget)
-
-    def show(self, target: LockObject | None = None) -> list[Holder]:
-        held = self._listed(self.store.standing)
-        return rules.holders(((record.lease, record.query) for record in held), target)
-
-    def waiters(self, target: LockObject | None = None) -> list[Waiter]:
-        return self._waiters(self._listed(or_(self.store.queued, self.store.away, self.store.standing)), target)
-
-    def history(self, target: LockObject | None = None, *, most: int | None = None) -> list[Tenure]:
-        records = self._listed(self.store.tables.in_state(State.GRANTED, State.ENDED), most=most)
-        leases = [record for record in records if not record.withdrawn]
-        tenures = [tenure for record in leases if rules.concern((tenure := record.tenure).locks, target)]
-        return sorted(tenures, key=lambda tenure: tenure.granted)
 
     def watch(self, targets: Sequence[LockObject], wake: Callable[[], None]) -> float | None:
         """See :meth:`~airflow_hivelock.locks.backend.Backend.watch`.
@@ -260,10 +234,6 @@ class DatabaseBackend(GroupRows, Backend):
         self._notifier.close()
         self.store.close()
 
-    def _waiters(self, records: Sequence[Record], target: LockObject | None) -> list[Waiter]:
-        grouped = any(record.state is State.PARKED for record in records)
-        return listed(records, target, self._stored() if grouped else {})
-
     def _put_work(self, lease: Lease, change: Callable[[Entered, Record], Record]) -> Lease:
         changed = changes.change(self.store, owner_key(lease.owner), lambda record: record.is_of(lease), change)
         return changed or _lost(self.store, lease)
@@ -272,11 +242,6 @@ class DatabaseBackend(GroupRows, Backend):
         """The lease's record, which must meet the condition *so*."""
         found = self.store.records(self.store.of_lease, so, **of(lease))
         return found[0] if found else _lost(self.store, lease)
-
-    def _listed(self, *where: ColumnElement[bool], most: int | None = None) -> list[Record]:
-        """The records for a listing. An unreadable row is logged, and hides none of the others."""
-        rows = self.store.rows(*where, most=most)
-        return [record for row in rows if (record := validate.readable(log, 0, _listed, row))]
 
 
 def _named(store: Store, lease_id: str) -> ColumnElement[bool]:
@@ -309,12 +274,6 @@ def _exceeds(owner: str, lease_s: float, most_s: float) -> ExceedsMaxLeaseTime:
         f"{owner}: with {lease_s:g} s more its lease would last longer than {most_s:g} s, the limit of this lock store "
         "(max_lease_s). Release the lease in time and ask again, or raise the limit"
     )
-
-
-def _listed(row: Mapping[Any, Any]) -> Record:
-    record = Record.of(row)
-    assert record.lease  # its locks and its work can be read
-    return record
 
 
 _backends: WeakSet[DatabaseBackend] = WeakSet()
