@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from sqlalchemy import delete, insert, update
 
 from airflow_hivelock.locks import formats, groups
-from airflow_hivelock.locks.backends.database.listings import Listed
+from airflow_hivelock.locks.backends.database.listings import ListedRows
 from airflow_hivelock.locks.backends.database.record import Record, State
 from airflow_hivelock.locks.backends.database.request import group_lock
 from airflow_hivelock.locks.backends.database.values import parse_group
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from airflow_hivelock.locks.backends.database.transaction import StoreTransaction
 
 
-class GroupRows(Listed):
+class GroupRows(ListedRows):
     """The part of the backend that keeps groups."""
 
     def groups(self) -> list[GroupUse]:

@@ -35,7 +35,7 @@ WAITS_FOR = {
 }
 
 
-class Listed:
+class ListedRows:
     """The part of the backend that lists the content of the store."""
 
     store: Store

@@ -83,23 +83,25 @@ class ZooKeeperAcquisition:
             except Again:
                 turn.record = outcome = None
             except NotAtOnce:  # of a worker, which joins no queue
-                outcome = Blocked((self._quicker(),), turn.waited_s)
+                outcome = Blocked((self._quicker(),))
             except StoreUnavailable:
                 # the next step reads the record, which shows whether the last transaction was applied
                 turn.record = None
                 raise
-            if outcome is not None:
-                turn.failures = 0
-                if isinstance(outcome, Lease):
-                    turn.granting = 0
-                if isinstance(outcome, Lease | NeedsSlot):
-                    store.waiters.leaves(self)
-                if isinstance(outcome, NeedsSlot) or (isinstance(outcome, Blocked) and self._request.has_slot):
-                    turn.record = None  # before the next step another process may act for the owner
+            if outcome is None:
+                turn.failures += 1
+                if pause := pause_s(turn.failures) or (FIRST_S if store.clock() > until else 0.0):
+                    return Blocked((self._quicker(),), turn.waited_s, passing=True, recheck_s=pause)
+                continue
+            turn.failures = 0
+            if not isinstance(outcome, Blocked):
+                store.waiters.leaves(self)
+            if isinstance(outcome, Lease):
+                turn.granting = 0
                 return outcome
-            turn.failures += 1
-            if pause := pause_s(turn.failures) or (FIRST_S if store.clock() > until else 0.0):
-                return Blocked((self._quicker(),), turn.waited_s, passing=True, recheck_s=pause)
+            if isinstance(outcome, NeedsSlot) or self._request.has_slot:
+                turn.record = None  # before the next step another process may act for the owner
+            return replace(outcome, waited_s=turn.waited_s)
 
     def _note_position(self) -> None:
         record, waiters = self._turn.record, self._store.waiters
@@ -198,7 +200,7 @@ class ZooKeeperAcquisition:
             group.check(mine)
         if group and group.free(mine, None) is None:
             if self._request.has_slot:
-                return permits.wait_for_holders(store, group) or Blocked((self._quicker(),), turn.waited_s)
+                return permits.wait_for_holders(store, group) or Blocked((self._quicker(),))
             self._enter(permits.park(store, mine, turn.passing_s), existing)
             return None
         return self._arrive(mine, existing, store.snapshot(self._request.locks, replies), group)
@@ -304,7 +306,7 @@ class ZooKeeperAcquisition:
         if self._request.has_slot:  # a worker has given its grant back
             raise Again
         if record.away or record.invited:
-            return NeedsSlot(turn.waited_s, record.until)
+            return NeedsSlot(until=record.until)
         if record.queued:
             return turn.advance(record)
         permitted = turn.wait_for_permit(record)

@@ -142,13 +142,11 @@ class Turn:
     def wait_for(self, record: Record, ahead: Sequence[Ticket]) -> Blocked | None:
         """Watch the nearest ticket ahead. None: look again."""
         position = self.position or Position.newcomer(record.priority)
-        outcome = waiting.wait(Lookout(self.store, record, self.wake, self._check_mine), position, ahead)
-        return outcome and replace(outcome, waited_s=self.waited_s)
+        return waiting.wait(Lookout(self.store, record, self.wake, self._check_mine), position, ahead)
 
     def wait_for_permit(self, parked: Record) -> Blocked | GroupLook | None:
         """Wait, parked, for a permit of its group; return the look that finds a free one. None: look again."""
-        outcome = permits.wait_for_permit(Lookout(self.store, parked, self.wake, self._check_mine))
-        return replace(outcome, waited_s=self.waited_s) if isinstance(outcome, Blocked) else outcome
+        return permits.wait_for_permit(Lookout(self.store, parked, self.wake, self._check_mine))
 
     # The grant.
 
@@ -197,7 +195,7 @@ class Turn:
             self._refused(mine, done)
             return None
         self.record = done.record
-        return NeedsSlot(self.waited_s, done.record.until)
+        return NeedsSlot(until=done.record.until)
 
     def _grant(
         self,
@@ -347,7 +345,7 @@ class Turn:
             self.wake()
         by = store.namespace.blockers(foreign[:3]) or [Blocker("Hive", nearest.object, nearest.node.mode)]
         recheck_s = None if holding or not self.request.wait else max(0.01, left_s)
-        return Blocked(tuple(by), self.waited_s, recheck_s=recheck_s)
+        return Blocked(tuple(by), recheck_s=recheck_s)
 
     def _placeholders(self, record: Record) -> dict[LockObject, LockNode]:
         """The placeholders that still exist; the record loses one that Hive has unlocked."""
