@@ -404,7 +404,7 @@ def given_back_and_taken_between_two_looks(stage: Stage) -> None:
 @mutation(given_back_and_taken_between_two_looks)
 def another_ones_permit_struck(patch: Patch) -> None:
     """A permit was given back between two looks and taken by another, who is no longer counted."""
-    edit(patch, permits, "strike", "unchanged, Delete", "*(), Delete")
+    edit(patch, permits, "delete_void", "unchanged, Delete", "*(), Delete")
 
 
 def one_comes_before_and_goes(stage: Stage) -> None:

@@ -37,7 +37,7 @@ def released_by_lease_id_alone(patch: Patch) -> None:
         found = self.read_lease(lease.id)
         return replace(found, epoch=lease.epoch) if found else None
 
-    patch.setattr(ZooKeeperStore, "standing", standing)
+    patch.setattr(ZooKeeperStore, "record_of", standing)
 
 
 def renewed_while_it_is_released(stage: Stage) -> None:

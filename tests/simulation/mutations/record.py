@@ -284,7 +284,7 @@ def taken_over_without_a_look(patch: Patch) -> None:
     """A process died between its grant and its verification, and the next one works although it conflicts with a
     holder.
     """
-    patch.setattr(Turn, "verify_standing", lambda self, found: found.lease())
+    patch.setattr(Turn, "verify_existing", lambda self, found: found.lease())
 
 
 def it_looks_after_a_lease_with_a_larger_token(stage: Stage) -> None:

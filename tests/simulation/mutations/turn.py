@@ -97,7 +97,7 @@ def barrier_kept_behind(patch: Patch) -> None:
 @mutation(theme=IMPATIENT_HIVE)
 def gone_before_it_is_watched(patch: Patch) -> None:
     """Hive's lock is deleted between the look and the watch, and the waiter is not woken."""
-    edit(patch, Turn, "_wait_for_hive", "if standing is None:", "if False:")
+    edit(patch, Turn, "_wait_for_hive", "if there is None:", "if False:")
 
 
 def hive_unlocks_one_of_two_partitions(stage: Stage) -> None:

@@ -98,7 +98,7 @@ class DatabaseAcquisition:
         self.asked: datetime | None = None
         self._undelivered = False
         self._found: int | None = None
-        self._telling = threading.Lock()
+        self._delivering = threading.Lock()
         self.process = f"{notifier.client}{next(_numbers):016x}"
         self.wake = wake
         self.waits: Waits | None = None
@@ -109,7 +109,7 @@ class DatabaseAcquisition:
         self._undelivered = True
         outcome = self._in_order()
         mine = outcome.record
-        with self._telling:
+        with self._delivering:
             self._undelivered = False
             self.waits = Waits(mine.position, mine.place, mine.epoch, outcome.watch) if mine.queued else None
         if mine.state is State.GRANTED:
@@ -135,7 +135,7 @@ class DatabaseAcquisition:
 
     def come_back(self) -> None:
         """Join the queue again if it was removed as dead; its own next step finds the result."""
-        with self._telling:
+        with self._delivering:
             self._undelivered = self._undelivered or self.waits is not None
         with suppress(Superseded, InvalidRequest):  # that step raises it as well
             self._advance(comes_back=True, only_if_removed=True)
@@ -198,11 +198,11 @@ class DatabaseAcquisition:
         if existing and mine.place == existing.place and mine.epoch != existing.epoch:
             self._undelivered = mine.queued
             # The earlier process looks again, and finds that it is superseded.
-            store.dialect.call(transaction, existing.process)
+            store.dialect.notify_process(transaction, existing.process)
             if not waits:
                 written = store.put(transaction, mine, existing)
                 # for processes that verify the lease for an earlier process of the owner
-                store.dialect.tell(transaction, existing.place)
+                store.dialect.notify(transaction, existing.place)
                 return Outcome(mine, entered.now_us, written=written)
         if not waits:
             return Outcome(mine, entered.now_us)
@@ -283,7 +283,7 @@ class DatabaseAcquisition:
             transaction.ask(store.without_locks, of_place=record.place)
         stays = record.state is State.GRANTED and was in HAS_LOCKS
         if kept and was is not record.state and not stays:
-            store.dialect.tell(transaction, record.place)
+            store.dialect.notify(transaction, record.place)
         return written
 
     def _withdraw(self, transaction: StoreTransaction) -> None:

@@ -90,7 +90,7 @@ class DatabaseBackend(GroupRows, Backend):
     def renew(self, lease: Lease) -> None:
         values = {**of(lease), "of_lease_us": later(0, lease.lease_s), "of_lease_s": lease.lease_s}
         if not self.store.transact(lambda transaction: transaction.ask(self._renewed, **values)).count:
-            self._stands(lease, self.store.held)
+            self._record(lease, self.store.held)
             raise _exceeds(lease.owner, lease.lease_s, self.max_lease_s or 0)
 
     @cached_property
@@ -106,14 +106,14 @@ class DatabaseBackend(GroupRows, Backend):
         if wake is not None:
             # Before the read: a change after the read then calls *wake*.
             self._notifier.expect(place_of(lease.id), lease.epoch, wake)
-        record = self._stands(lease, self.store.standing)
+        record = self._record(lease, self.store.holding)
         rules.check_all(lease, record.locked)
         if (
             wake is not None
             and record.watched != BY_OTHERS
             and not self.store.mark_watched(self.store.of_lease, **of(lease))
         ):
-            self._stands(lease, self.store.standing)
+            self._record(lease, self.store.holding)
         if wake is not None:
             # Only from here on does a missing mark mean a partial release.
             self._notifier.expect(place_of(lease.id), lease.epoch, wake, marked=True)
@@ -138,7 +138,7 @@ class DatabaseBackend(GroupRows, Backend):
 
     def force_release(self, lease_id: str, *, reason: str, user: str, seen: Lease | None = None) -> bool:
         where = _named(self.store, lease_id)
-        return changes.end_by_force(self.store, where, "standing", lambda one: one.lease.unchanged(seen), reason, user)
+        return changes.end_by_force(self.store, where, "holding", lambda one: one.lease.unchanged(seen), reason, user)
 
     def force_withdraw(self, owner: str, *, reason: str, user: str) -> bool:
         where = self.store.tables.request.c.owner_key == owner_key(owner)
@@ -153,7 +153,7 @@ class DatabaseBackend(GroupRows, Backend):
         if not found:
             return False
 
-        def stands(record: Record) -> bool:
+        def allowed(record: Record) -> bool:
             return record.lease_id == lease_id and record.state is State.GRANTED and seen in record.lease.works
 
         def changed(_: Entered, record: Record) -> Record:
@@ -162,7 +162,7 @@ class DatabaseBackend(GroupRows, Backend):
         def audit(transaction: StoreTransaction, record: Record) -> None:
             store.audit(transaction, record, reason, user)
 
-        return changes.change(store, found[0].owner_key, stands, changed, audit) is not None
+        return changes.change(store, found[0].owner_key, allowed, changed, audit) is not None
 
     def forget_deferred(self, owner: str, attempt: int) -> bool:
         store, locks = self.store, RequestedLocks(self.store.tables.name, owner_key(owner), ())
@@ -187,7 +187,7 @@ class DatabaseBackend(GroupRows, Backend):
         wanted += [Lock(target, LockMode.SHARED) for target in parents]
         keys = {"keys": store.dialect.numbers(key for lock in wanted for key in excluded_keys(lock))}
         touched = select(lock.c.place).where(store.dialect.among(lock.c.object_key, "keys"))
-        held = select(request.c.place).where(request.c.place.in_(touched), store.standing)
+        held = select(request.c.place).where(request.c.place.in_(touched), store.holding)
         places = store.read(lambda connection: connection.execute(held, keys).scalars().all())
         if not places:
             return WATCH_S
@@ -238,7 +238,7 @@ class DatabaseBackend(GroupRows, Backend):
         changed = changes.change(self.store, owner_key(lease.owner), lambda record: record.is_of(lease), change)
         return changed or _lost(self.store, lease)
 
-    def _stands(self, lease: Lease, so: ColumnElement[bool]) -> Record:
+    def _record(self, lease: Lease, so: ColumnElement[bool]) -> Record:
         """The lease's record, which must meet the condition *so*."""
         found = self.store.records(self.store.of_lease, so, **of(lease))
         return found[0] if found else _lost(self.store, lease)
@@ -249,7 +249,7 @@ def _named(store: Store, lease_id: str) -> ColumnElement[bool]:
 
 
 def _find(store: Store, where: ColumnElement[bool]) -> Lease | None:
-    found = store.records(where, store.standing)
+    found = store.records(where, store.holding)
     return found[0].lease if found else None
 
 

@@ -39,11 +39,11 @@ MAX_TRIES = 100
 def change(
     store: Store,
     owner_key: str,
-    stands: Callable[[Record], bool],
+    allowed: Callable[[Record], bool],
     changed: Callable[[Entered, Record], Record],
     forced: Callable[[StoreTransaction, Record], None] | None = None,
 ) -> Lease | None:
-    """Change the owner's lease; return None if *stands* is false for it, or it has expired.
+    """Change the owner's lease; return None if *allowed* is false for it, or it has expired.
 
     :param forced: writes the audit entry, if another user changes it. Then this version must not be too old.
     """
@@ -54,7 +54,7 @@ def change(
             store.admit(transaction)
         entered = store.enter(transaction, owner)
         record = entered.record
-        if record is None or not stands(record) or (store.frees and record.expired(entered.now_us)):
+        if record is None or not allowed(record) or (store.frees and record.expired(entered.now_us)):
             return None
         written = changed(entered, record)
         if not store.put(transaction, written, record).count:
@@ -80,7 +80,7 @@ def end_by_force(
         for record in map(Record.of, transaction.ask(wanted).rows):
             if allowed(record) and store.end(transaction, State.ENDED, which, of_place=record.place).count:
                 if record.queued:
-                    store.dialect.call(transaction, record.process)
+                    store.dialect.notify_process(transaction, record.process)
                 store.audit(transaction, record, reason, user)
                 return True
         return False
@@ -112,7 +112,7 @@ def release_part(store: Store, lease: Lease, objects: frozenset[LockObject]) -> 
         kept = RequestedLocks(store.tables.name, record.owner_key, left)
         if not store.put(transaction, written, record, kept).count:
             return None  # another process released it at this moment
-        store.dialect.tell(transaction, record.place)
+        store.dialect.notify(transaction, record.place)
         # After the notification, which finds the waiters by the column that this clears.
         waits = request.c.ahead == record.place, request.c.state == State.WAITING.value
         transaction.ask(update(request).where(*waits).values(ahead=None))
@@ -148,7 +148,7 @@ def reprioritize(store: Store, owner: str, priority: int, *, reason: str, user: 
                 return None
             again = again._replace(turn=moved.position.number, turn_us=moved.since)
             store.put(transaction, again, mine._replace(state=State.FREE), locks)
-            store.dialect.call(transaction, mine.process)
+            store.dialect.notify_process(transaction, mine.process)
             store.audit(transaction, again, reason, user)
             return True
 

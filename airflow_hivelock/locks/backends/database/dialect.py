@@ -163,13 +163,13 @@ class DatabaseDialect(ABC):
         transaction.ask(without_locks, of_place=values["of_place"])
         return answer
 
-    def call(self, transaction: StoreTransaction, process: str) -> None:  # noqa: B027
+    def notify_process(self, transaction: StoreTransaction, process: str) -> None:  # noqa: B027
         """Notify that acquisition when this is committed, so that it tries again. By default nothing: it polls."""
 
-    def tell(self, transaction: StoreTransaction, place: int) -> None:  # noqa: B027
+    def notify(self, transaction: StoreTransaction, place: int) -> None:  # noqa: B027
         """Notify the waiters of the request at *place*, and the processes that watch it, when this is committed."""
 
-    def tell_group(self, transaction: StoreTransaction, group_key: int) -> None:  # noqa: B027
+    def notify_group(self, transaction: StoreTransaction, group_key: int) -> None:  # noqa: B027
         """Notify the requests that wait for a lease of the group, when this is committed. By default nothing: they poll."""
 
     @abstractmethod

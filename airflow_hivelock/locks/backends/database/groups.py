@@ -54,7 +54,7 @@ class GroupRows(ListedRows):
                 else:
                     transaction.ask(update(table).where(table.c.group_key == key).values(**values))
             store.audit(transaction, *groups.entry(name, before, group, reason), user)
-            store.dialect.tell_group(transaction, key)
+            store.dialect.notify_group(transaction, key)
             # For the parked requests that poll: their rows have changed.
             parked = request.c.group_key == key, request.c.state == State.PARKED.value
             transaction.ask(update(request).where(*parked).values(ahead=None))

@@ -41,11 +41,11 @@ class ListedRows:
     store: Store
 
     def show(self, target: LockObject | None = None) -> list[Holder]:
-        held = self.listed(self.store.standing)
+        held = self.listed(self.store.holding)
         return rules.holders(((record.lease, record.query) for record in held), target)
 
     def leases(self) -> list[Lease]:
-        return [record.lease for record in self.listed(self.store.standing)]
+        return [record.lease for record in self.listed(self.store.holding)]
 
     def waiters(self, target: LockObject | None = None) -> list[Waiter]:
         return self._waiters(self.present(), target)
@@ -67,7 +67,7 @@ class ListedRows:
 
     def present(self) -> list[Record]:
         """The requests that wait or hold."""
-        return self.listed(or_(self.store.queued, self.store.away, self.store.standing))
+        return self.listed(or_(self.store.queued, self.store.away, self.store.holding))
 
     def listed(self, *where: ColumnElement[bool], most: int | None = None) -> list[Record]:
         """The readable records of the requests that meet all of *where*; see :meth:`.Store.rows`."""

@@ -56,7 +56,7 @@ _DENIED = (1044, 1045, 1130, 1142, 1143, 1227, 1370, 1698, 1820, 1862, 2026, 206
 """Codes about logins, accounts, hosts and grants; TLS that the server (2026) or this login (3159) lacks; a plugin
 (2061)."""
 
-_DENIED_SAID = re.compile(r"certificate|SSL|TLS")
+_DENIED_TEXT = re.compile(r"certificate|SSL|TLS")
 """The driver has only one code for every failure to connect, so the text has to distinguish them."""
 
 
@@ -135,7 +135,7 @@ class MySQL(DatabaseDialect):
 
     def denied(self, error: BaseException | None) -> bool:
         code = _code(error)
-        return code in _DENIED or (code == 2003 and bool(_DENIED_SAID.search(str(error))))
+        return code in _DENIED or (code == 2003 and bool(_DENIED_TEXT.search(str(error))))
 
 
 def _given_back(session: Any, record: Any) -> None:

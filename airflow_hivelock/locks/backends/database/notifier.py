@@ -149,9 +149,9 @@ class Notifier:
                     self._look()
                     self._store.sign({waits.place: waits.epoch for waits in self._waiting().values()})
                     look_at = time.monotonic() + LOOK_S
-                self._tell(self._listener.wait(max(0.0, look_at - time.monotonic())))
+                self._wake_notified(self._listener.wait(max(0.0, look_at - time.monotonic())))
 
-    def _tell(self, notified: Notified) -> None:
+    def _wake_notified(self, notified: Notified) -> None:
         self._wake(notified.processes, notified.places)
         if notified.unsure:
             self._look()

@@ -88,7 +88,7 @@ pooler's session."""
 _CHANGED = ("42703", "42P01")  # undefined_column, undefined_table
 
 _DENIED = ("28000", "28P01", "42501")  # invalid_authorization_specification, invalid_password, insufficient_privilege
-_DENIED_SAID = re.compile(
+_DENIED_TEXT = re.compile(
     r"password|authentication|pg_hba|certificate|private key|does not match host name|role .* does not exist|not support SSL|SSL error"
 )
 """libpq gives no code when it cannot connect."""
@@ -195,13 +195,13 @@ class PostgreSQL(DatabaseDialect):
             self._ends[ended] = select(gone).add_cte(removed)
         return transaction.ask(self._ends[ended], **values)
 
-    def call(self, transaction: StoreTransaction, process: str) -> None:
+    def notify_process(self, transaction: StoreTransaction, process: str) -> None:
         transaction.ask(_NOTIFY, channel=f"{self._channel} {process[:CLIENT_LENGTH]}", payload=process)
 
-    def tell(self, transaction: StoreTransaction, place: int) -> None:
-        transaction.ask(self._tell, of_place=place)
+    def notify(self, transaction: StoreTransaction, place: int) -> None:
+        transaction.ask(self._notify_waiters, of_place=place)
 
-    def tell_group(self, transaction: StoreTransaction, group_key: int) -> None:
+    def notify_group(self, transaction: StoreTransaction, group_key: int) -> None:
         request = self.tables.request.c
         parked = request.group_key == group_key, self.tables.in_state("parked")
         transaction.ask(self._notify_each.where(*parked))
@@ -214,7 +214,7 @@ class PostgreSQL(DatabaseDialect):
         return select(func.pg_notify(channel, request.process))
 
     @cached_property
-    def _tell(self) -> CompoundSelect[Any]:
+    def _notify_waiters(self) -> CompoundSelect[Any]:
         request = self.tables.request.c
         waiters = self._notify_each.where(self.tables.waits_for_it)
         notify = func.pg_notify(self._channel, cast(request.place, Text))
@@ -232,7 +232,7 @@ class PostgreSQL(DatabaseDialect):
 
     def denied(self, error: BaseException | None) -> bool:
         code = getattr(error, "sqlstate", None)
-        return code in _DENIED or (code is None and bool(_DENIED_SAID.search(str(error))))
+        return code in _DENIED or (code is None and bool(_DENIED_TEXT.search(str(error))))
 
 
 def _received(cursor: Any) -> Received:

@@ -88,7 +88,7 @@ class Store(Sessions):
         return self.tables.in_state(State.PARKED, *HAS_LOCKS)
 
     @cached_property
-    def standing(self) -> ColumnElement[bool]:
+    def holding(self) -> ColumnElement[bool]:
         """Whether a request holds its locks."""
         return and_(self.held, self.tables.request.c.end_us > self.clock_us) if self.frees else self.held
 
@@ -299,10 +299,10 @@ class Store(Sessions):
     def end(self, transaction: StoreTransaction, state: State, which: str, *, of_place: int, **values: Any) -> Answer:
         """End a request, as ENDED, FREE or AWAY, and notify its waiters. The answer counts it, if there was one.
 
-        :param which: ``standing``, ``queued``, ``away``, ``over``, ``held``, ``void``; or ``of_lease``.
+        :param which: ``holding``, ``queued``, ``away``, ``over``, ``held``, ``void``; or ``of_lease``.
         """
         ended = self.dialect.end(transaction, self._ends[state, which], self.without_locks, of_place=of_place, **values)
-        self.dialect.tell(transaction, of_place)
+        self.dialect.notify(transaction, of_place)
         return ended
 
     def release(self, lease: Lease) -> bool:
@@ -312,7 +312,7 @@ class Store(Sessions):
         if any(row["watched"] for row in ended.rows):
             # In a transaction of its own, because few leases have waiters. If it fails, the waiters find out at their
             # next look.
-            self.transact(lambda transaction: self.dialect.tell(transaction, values["of_place"]))
+            self.transact(lambda transaction: self.dialect.notify(transaction, values["of_place"]))
         return ended.count > 0
 
     @cached_property
@@ -325,7 +325,7 @@ class Store(Sessions):
             (state, which): update(request)
             .where(at_place, getattr(self, which))
             .values(state=state.value, ended_us=ended_us if state is State.ENDED else None)
-            for which in ("standing", "queued", "void", "held", "away", "over", "of_lease")
+            for which in ("holding", "queued", "void", "held", "away", "over", "of_lease")
             for state in (State.ENDED, State.FREE, State.AWAY)
         }
 

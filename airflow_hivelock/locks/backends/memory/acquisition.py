@@ -64,13 +64,13 @@ class MemoryAcquisition:
         if mine and mine.lease:
             return mine.lease
         # also at each later step: meanwhile its trigger may be invited for other locks
-        standing, taken_over = self._found()
-        entry = standing if standing and taken_over else self._new(standing)
+        existing, taken_over = self._found()
+        entry = existing if existing and taken_over else self._new(existing)
         self._since(entry)
         if entry.lease is None:
             decision = store.settle(entry, self._request)
             if decision.ruling is not Ruling.GRANT:
-                self._epoch = standing.epoch if standing else None
+                self._epoch = existing.epoch if existing else None
                 return self._blocked(entry, decision)
         self._act_for(entry, taken_over=taken_over)
         if entry.lease is None:
@@ -125,11 +125,11 @@ class MemoryAcquisition:
         return entry
 
     def _enter(self) -> Entry:
-        standing, taken_over = self._found()
-        entry = standing if standing and taken_over else self._new(standing)
+        existing, taken_over = self._found()
+        entry = existing if existing and taken_over else self._new(existing)
         self._act_for(entry, taken_over=taken_over)
-        if standing and standing is not entry and standing.until:
-            self._requests.changed(standing.request)
+        if existing and existing is not entry and existing.until:
+            self._requests.changed(existing.request)
         if entry.until:  # no worker has come, or its worker found a blocker: it waits at its position
             entry.waits_for, entry.until = WaitsFor.LOCK, None
             if entry.request.limit:  # its permit is free again
@@ -145,8 +145,8 @@ class MemoryAcquisition:
         released = entry.lease.released if entry and entry.lease else ()
         earlier = store.calls.get(request.owner)
         if earlier and entry and (not entry.waiting(WaitsFor.SLOT) or entry.until):
-            standing = entry.request
-            active = Earlier(earlier.call, True, False, standing.locks, standing.named, bool(released))
+            existing = entry.request
+            active = Earlier(earlier.call, True, False, existing.locks, existing.named, bool(released))
             other_locks = queueing.take_over(self._call, request.locks, request.named, active) is Start.MISMATCH
             if not (entry.until and other_locks):  # an owner that asks for other locks gives up its invitation
                 earlier = active
@@ -157,15 +157,15 @@ class MemoryAcquisition:
     def _call(self) -> Call:
         return Call(self._request.attempt, self._begun)
 
-    def _new(self, standing: Entry | None) -> Entry:
+    def _new(self, existing: Entry | None) -> Entry:
         """Make the entry of a new arrival; with its old positions if its invitation has ended."""
         store, request = self._requests, self._request
         entry = Entry(request, next(store.numbers), self._requests.now(), 0, self._wake)
-        if standing and standing.old and not request.has_slot:
-            away = Call(standing.request.attempt, 0)
-            if invitations.keeps_position(self._call, away, request.locks, standing.request.locks):
-                entry.old, entry.in_group = standing.old, standing.in_group
-                entry.request = replace(request, priority=standing.request.priority)  # a person may have changed it
+        if existing and existing.old and not request.has_slot:
+            away = Call(existing.request.attempt, 0)
+            if invitations.keeps_position(self._call, away, request.locks, existing.request.locks):
+                entry.old, entry.in_group = existing.old, existing.in_group
+                entry.request = replace(request, priority=existing.request.priority)  # a person may have changed it
         return entry
 
     def _act_for(self, entry: Entry, *, taken_over: bool) -> None:
@@ -184,10 +184,10 @@ class MemoryAcquisition:
 
     def _take_over(self, entry: Entry) -> None:
         """Act for the owner from now on, in place of the earlier process."""
-        request, standing, superseded = self._request, entry.request, entry.wake
-        whole = standing.whole | request.whole
+        request, existing, superseded = self._request, entry.request, entry.wake
+        whole = existing.whole | request.whole
         entry.request = replace(
-            request, locks=standing.locks, priority=standing.priority, limit=standing.limit, whole=whole
+            request, locks=existing.locks, priority=existing.priority, limit=existing.limit, whole=whole
         )
         assert self._epoch is not None
         entry.wake, entry.left = self._wake, False

@@ -90,15 +90,15 @@ class MemoryBackend(Backend):
             entry = self._holding(lease)
             if entry is None or entry.lease is None:
                 return None
-            standing = entry.lease
-            left = rules.left(standing, objects, lease.locks)
+            existing = entry.lease
+            left = rules.left(existing, objects, lease.locks)
             if not left:
                 self._requests.remove(lease.owner)
                 return None
-            gone = tuple(lock for lock in standing.locks if lock not in left)
+            gone = tuple(lock for lock in existing.locks if lock not in left)
             if gone:
                 entry.request = replace(entry.request, locks=left)
-                entry.lease = replace(standing, locks=left, released=in_order((*standing.released, *gone)))
+                entry.lease = replace(existing, locks=left, released=in_order((*existing.released, *gone)))
                 for wake in entry.losses:
                     wake()
                 entry.losses.clear()

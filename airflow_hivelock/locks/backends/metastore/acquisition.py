@@ -63,7 +63,7 @@ class MetastoreAcquisition:
     def _step(self, client: LockClient) -> Lease | Blocked:
         granted = client.check(self._number) if self._number is not None else None
         if granted is None:  # not asked yet; or expired, because no process has polled for too long
-            granted = self._stand_in_line(client)
+            granted = self._enter(client)
         # The listing comes after the check: it then contains each conflicting lock that the server has granted as well.
         rows = client.rows(sorted({lock.object.database for lock in self._leaves}))
         self._store.note_time(rows, fresh=bool(self._number))
@@ -98,11 +98,11 @@ class MetastoreAcquisition:
     def hand_over(self) -> None:
         """Do nothing: the metastore drops a request without polls after ``hive.txn.timeout``."""
 
-    def _stand_in_line(self, client: LockClient) -> bool:
+    def _enter(self, client: LockClient) -> bool:
         """Continue the owner's existing request, or make one; return whether it is granted."""
-        if (standing := self._standing(client)) is not None:
-            self._number, self._granted = standing.id, not standing.waiting
-            return bool(client.check(standing.id))
+        if (existing := self._existing(client)) is not None:
+            self._number, self._granted = existing.id, not existing.waiting
+            return bool(client.check(existing.id))
         self._number, granted = self._ask(client)
         return granted
 
@@ -123,7 +123,7 @@ class MetastoreAcquisition:
         if granted:
             self._give_back(client)
 
-    def _standing(self, client: LockClient) -> Row | None:
+    def _existing(self, client: LockClient) -> Row | None:
         """A row of what the owner holds or waits for already.
 
         :raises Superseded: a later attempt has asked for it.

@@ -232,13 +232,13 @@ class MetastoreBackend(Backend):
         """Free a lease; the log is the only audit trail."""
         number = _number(lease_id)
         with self.store.client() as client:
-            standing = [row for row in client.rows() if row.id == number and row.metadata]
-            if not standing:
+            rows = [row for row in client.rows() if row.id == number and row.metadata]
+            if not rows:
                 return False
-            if seen is not None and not any(lease.unchanged(seen) for lease in self._leases(standing)):
+            if seen is not None and not any(lease.unchanged(seen) for lease in self._leases(rows)):
                 return False
             client.unlock(number)
-        _log_force(standing, reason, user)
+        _log_force(rows, reason, user)
         return True
 
     def force_unlock(self, query_id: str, target: LockObject | None, *, reason: str, user: str) -> list[Lock]:
@@ -255,26 +255,26 @@ class MetastoreBackend(Backend):
             )
         number = int(query_id)
         with self.store.client() as client:
-            standing = [row for row in client.rows() if row.id == number]
-            if not standing or (target and not any(row.lock.object == target for row in standing)):
+            rows = [row for row in client.rows() if row.id == number]
+            if not rows or (target and not any(row.lock.object == target for row in rows)):
                 return []
-            if standing[0].metadata:
+            if rows[0].metadata:
                 lease_id = row.lease_id(number)
                 raise InvalidRequest(
-                    f"lock {number} is lease {lease_id} of {standing[0].owner}. DROP FORCE LEASE {lease_id} frees it"
+                    f"lock {number} is lease {lease_id} of {rows[0].owner}. DROP FORCE LEASE {lease_id} frees it"
                 )
-            if transaction := standing[0].transaction:
+            if transaction := rows[0].transaction:
                 raise Unsupported(
-                    f"lock {number} of {standing[0].owner} belongs to transaction {transaction} of Hive, and ends with it. If its "
+                    f"lock {number} of {rows[0].owner} belongs to transaction {transaction} of Hive, and ends with it. If its "
                     f"session is known to be gone: ABORT TRANSACTIONS {transaction}"
                 )
-            if target and any(row.lock.object != target for row in standing):
+            if target and any(row.lock.object != target for row in rows):
                 raise Unsupported(
-                    f"lock {number} is on {len(standing)} objects, and a metastore frees it whole. Leave out ON {target}"
+                    f"lock {number} is on {len(rows)} objects, and a metastore frees it whole. Leave out ON {target}"
                 )
             client.unlock(number)
-        _log_force(standing, reason, user)
-        return [row.lock for row in standing]
+        _log_force(rows, reason, user)
+        return [row.lock for row in rows]
 
     def force_record(self, lease_id: str, seen: Work, application: str, *, reason: str, user: str) -> NoReturn:
         raise Unsupported(

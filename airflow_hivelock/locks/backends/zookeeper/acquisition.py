@@ -302,7 +302,7 @@ class ZooKeeperAcquisition:
         """Do one more step of a request that has a record. None: another client was quicker, look again."""
         turn = self._turn
         if record.holds:
-            return turn.verify_standing(record)
+            return turn.verify_existing(record)
         if self._request.has_slot:  # a worker has given its grant back
             raise Again
         if record.away or record.invited:

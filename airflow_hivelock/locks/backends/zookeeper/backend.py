@@ -219,18 +219,18 @@ class ZooKeeperBackend(GroupNodes, Listed):
             looking.again()
 
     def release(self, lease: Lease) -> bool:
-        record = self.store.known(lease) or self.store.standing(lease)
+        record = self.store.known(lease) or self.store.record_of(lease)
         releasing = self.store.retry(f"{lease.owner}: its record changed while it was released")
         while record is not None:
             if nodes.entomb(self.store, record):
                 return True
             releasing.again()
-            record = self.store.standing(lease)
+            record = self.store.record_of(lease)
         return False
 
     def release_part(self, lease: Lease, objects: frozenset[LockObject]) -> Lease | None:
         releasing = self.store.retry(f"{lease.owner}: its record changed while a part of its lease was released")
-        while (record := self.store.standing(lease)) is not None:
+        while (record := self.store.record_of(lease)) is not None:
             if record.state is State.LOST:
                 record = self.store.held(lease)  # raises LockLost with the reason
             left = rules.left(record.lease(), objects, lease.locks)

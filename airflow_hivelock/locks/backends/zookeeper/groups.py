@@ -115,7 +115,7 @@ def sweep(store: ZooKeeperStore) -> int:
         if group is None:
             continue
         void = [number for number, holder in group.holders.items() if holder is None]
-        swept += permits.strike(store, group.seen, void)
+        swept += permits.delete_void(store, group.seen, void)
         queue = store.layout.parked(group.seen.key)
         left = [Commit((Delete(f"{queue}/{one.name}"),)) for one, record in group.waiters if record is None]
         swept += sum(not isinstance(outcome, Refused) for outcome in store.client.submit(*left))

@@ -278,8 +278,8 @@ def fitting(request: LockRequest, layout: Layout, acl_bytes: int) -> LockRequest
         name_bytes = len(str(lock.object).encode())
         return fixed_bytes + 3 * name_bytes
 
-    said_bytes = len(json.dumps([request.owner, request.query, request.named]).encode())  # the texts in the record
-    left_bytes = MAX_PACKET_BYTES - said_bytes - sum(map(size_bytes, request.locks))
+    text_bytes = len(json.dumps([request.owner, request.query, request.named]).encode())  # the texts in the record
+    left_bytes = MAX_PACKET_BYTES - text_bytes - sum(map(size_bytes, request.locks))
     if request.limit:  # the store may have any default weight
         left_bytes -= MAX_WEIGHT * (_OP_BYTES + acl_bytes + len(layout.permits("")) + _PERMIT_BYTES)
     locks = request.locks

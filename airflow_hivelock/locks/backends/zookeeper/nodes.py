@@ -52,7 +52,7 @@ class Verification:
     own: Mapping[LockObject, str] = field(default_factory=dict)
 
     @property
-    def stands(self) -> bool:
+    def passed(self) -> bool:
         """Whether nothing blocks it, and the lease can be returned."""
         return not (self.tickets or self.foreign or self.missing)
 

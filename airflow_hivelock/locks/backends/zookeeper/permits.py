@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-MOST_SAID = 3
+MOST_LISTED = 3
 """How many holders of permits a waiter lists."""
 
 _NAME = re.compile(r"([0-9a-f]{16})-([0-9]{1,19})-[0-9]{1,10}-([0-9]{1,19})-(-?[0-9]{1,10})-([0-9]{1,15})")
@@ -270,13 +270,13 @@ def wait_for_holders(store: ZooKeeperStore, seen: GroupLook) -> Blocked | None:
     invitation."""
     holding = holders(store, seen)
     if void := [number for number, holder in holding.items() if holder is None]:
-        strike(store, seen, void)
+        delete_void(store, seen, void)
         return None
     held = list({holder.key: holder for holder in holding.values() if holder is not None}.values())
     if waiting.end_invitations(store, [holder for holder in held if holder.invited]):
         return None
     by = [blocker(holder, False) for holder in held]
-    return Blocked(tuple(by[:MOST_SAID]), recheck_s=waiting.recheck_s(store, held)) if by else None
+    return Blocked(tuple(by[:MOST_LISTED]), recheck_s=waiting.recheck_s(store, held)) if by else None
 
 
 def _wait_behind(lookout: Lookout, ahead: Sequence[Parked]) -> Blocked | None:
@@ -318,7 +318,7 @@ def _having(record: Record | None, number: int, lease_id: str) -> Record | None:
     return record if has else None
 
 
-def strike(store: ZooKeeperStore, seen: GroupLook, void: Iterable[int]) -> int:
+def delete_void(store: ZooKeeperStore, seen: GroupLook, void: Iterable[int]) -> int:
     """Delete permits that belong to no lease, unless any has been taken since *seen*; return how many there were."""
     permits = store.layout.permits(seen.key)
     unchanged = Check(permits, seen.version)

@@ -197,7 +197,7 @@ class ZooKeeperStore:
         record = self.read(found[1], fresh=True)
         return record if record and record.holds and str(record.ticket_epoch) == found[2] else None
 
-    def standing(self, lease: Lease) -> Record | None:
+    def record_of(self, lease: Lease) -> Record | None:
         """The record while this grant is held; None after its end, or after a later attempt has taken over."""
         key = owner_key(lease.owner)
         for fresh in (False, True):  # only a read after a sync may conclude that it is gone
@@ -211,7 +211,7 @@ class ZooKeeperStore:
 
         :raises LockLost: it is no longer held, or is known to have lost a lock.
         """
-        record = self.standing(lease)
+        record = self.record_of(lease)
         if record is None or record.state is State.LOST:
             raise LockLost(
                 f"{lease.owner}: lease {lease.id} is no longer held: {self._fate(lease)}. Stop the work under it"

@@ -258,12 +258,12 @@ class Turn:
             if verdict.missing:  # the work of the process before has to stop
                 self._write(record, replace(record, state=State.LOST))
                 raise LockLost(lost(record))
-        if not verdict.stands:
+        if not verdict.passed:
             return self._give_back(record, verdict, own)
         self.store.remember(record, own)
         return record.lease()
 
-    def verify_standing(self, record: Record) -> Lease | Blocked | None:
+    def verify_existing(self, record: Record) -> Lease | Blocked | None:
         """Verify a grant if another process sent its transaction, or the reply was lost."""
         own = nodes.find(self.store, record, record.locks)
         self.enters(record, created=False)
@@ -339,9 +339,9 @@ class Turn:
             self._place(record, nearest.object)
             return None
         reads = Exists(store.layout.record(record.key), self.wake), Exists(nearest.path, self.wake)
-        mine, standing = store.client.submit(*reads)
+        mine, there = store.client.submit(*reads)
         self._check_mine(mine)
-        if standing is None:
+        if there is None:
             self.wake()
         by = store.namespace.blockers(foreign[:3]) or [Blocker("Hive", nearest.object, nearest.node.mode)]
         recheck_s = None if holding or not self.request.wait else max(0.01, left_s)
