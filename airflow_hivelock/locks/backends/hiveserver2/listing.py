@@ -81,8 +81,8 @@ def waiter(number: int, listed: Iterable[tuple[Holder, bool]]) -> Waiter:
         for holder, waiting in sorted(listed, key=lambda item: -(item[0].token or 0))
         if (holder.token or 0) < number and excludes(Lock(holder.object, holder.mode))
     }
-    place = 1 + sum(blocker.waiting for blocker in ahead.values())
-    return Waiter(mine[0].owner, locks, place, mine[0].since, tuple(ahead.values()))
+    nth = 1 + sum(blocker.waiting for blocker in ahead.values())
+    return Waiter(mine[0].owner, locks, nth, mine[0].since, tuple(ahead.values()))
 
 
 def _instant(ms: str | None) -> datetime:

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from airflow_hivelock.locks.backends.memory.entry import Entry
-    from airflow_hivelock.locks.model import Work
+    from airflow_hivelock.locks.model import Lock, Work
 
 PASSING_S = 3600.0
 
@@ -119,7 +119,7 @@ class MemoryBackend(Backend):
             lease = self.find(lease_id)
             if lease is None or not lease.unchanged(seen):
                 return False
-            self._audit.append(ForcedRelease(lease_id, lease.owner, lease.locks, user, reason, self.now()))
+            self._note(lease_id, lease.owner, lease.locks, reason, user)
             return self._requests.remove(lease.owner)
 
     def forget_deferred(self, owner: str, attempt: int) -> bool:
@@ -133,8 +133,7 @@ class MemoryBackend(Backend):
             entry = self._requests.entries.get(owner)
             if entry is None or entry.lease or entry.waits_for is WaitsFor.SLOT:
                 return False
-            locks = entry.request.locks
-            self._audit.append(ForcedRelease(str(entry.number), owner, locks, user, reason, self.now()))
+            self._note(str(entry.number), owner, entry.request.locks, reason, user)
             return self._requests.remove(owner, withdrawn=True)
 
     def force_priority(self, owner: str, priority: int, *, reason: str, user: str) -> bool:
@@ -143,8 +142,7 @@ class MemoryBackend(Backend):
             if entry is None or not entry.waiting(WaitsFor.LOCK) or entry.among_locks is None:
                 return False
             self._requests.reprioritize(entry, priority)
-            locks = entry.request.locks
-            self._audit.append(ForcedRelease(str(entry.number), owner, locks, user, reason, self.now()))
+            self._note(str(entry.number), owner, entry.request.locks, reason, user)
             return True
 
     def force_record(self, lease_id: str, seen: Work, application: str, *, reason: str, user: str) -> bool:
@@ -153,7 +151,7 @@ class MemoryBackend(Backend):
             if lease is None or seen not in lease.works:
                 return False
             self._put_work(lease, seen.name, application, seen.token)
-            self._audit.append(ForcedRelease(lease_id, lease.owner, lease.locks, user, reason, self.now()))
+            self._note(lease_id, lease.owner, lease.locks, reason, user)
             return True
 
     def groups(self) -> list[GroupUse]:
@@ -168,7 +166,7 @@ class MemoryBackend(Backend):
             if group is not None:
                 self._requests.groups[name] = group
             owner, change = groups.entry(name, before, group, reason)
-            self._audit.append(ForcedRelease("", owner, (), user, change, self.now()))
+            self._note("", owner, (), change, user)
             for entry in self._requests.entries.values():
                 if entry.waiting(WaitsFor.LEASE):
                     entry.wake()
@@ -210,6 +208,10 @@ class MemoryBackend(Backend):
 
     def now(self) -> datetime:
         return entries.now()
+
+    def _note(self, lease_id: str, owner: str, locks: tuple[Lock, ...], reason: str, user: str) -> None:
+        """Write an entry to the audit trail."""
+        self._audit.append(ForcedRelease(lease_id, owner, locks, user, reason, self.now()))
 
     def _put_work(self, lease: Lease, name: str, application: str | None, token: int) -> Lease:
         entry = self._held(lease)

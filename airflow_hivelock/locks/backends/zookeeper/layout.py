@@ -274,7 +274,7 @@ def fitting(request: LockRequest, layout: Layout, acl_bytes: int) -> LockRequest
     fixed_bytes += 3 * len(f"{layout.namespace}/")
 
     def size_bytes(lock: Lock) -> int:
-        # Its object, itself, its line in the record; an object's name is as long as its path below the namespace.
+        # The object's node, the lock node, and the record's entry. An object's name is as long as its path.
         name_bytes = len(str(lock.object).encode())
         return fixed_bytes + 3 * name_bytes
 

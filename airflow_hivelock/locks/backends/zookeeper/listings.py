@@ -72,7 +72,7 @@ class _Entry(NamedTuple):
 
 
 class Line:
-    """Tickets by their locks, so that blockers are found without comparing all requests with all."""
+    """Tickets by their locks. So a waiter's blockers are found without a look at each ticket."""
 
     def __init__(
         self, tickets: Iterable[Ticket], waits: Mapping[str, datetime | None], wanted: Mapping[LockObject, LockMode]
@@ -297,7 +297,7 @@ def _away(records: Iterable[Record], target: LockObject | None) -> list[Waiter]:
 
 
 def _foreign(store: ZooKeeperStore, locks: Iterable[Lock]) -> list[tuple[LockObject, Blocker]]:
-    """Hive's own locks on the objects of *locks*, and below future EXCLUSIVE ones: one read for all waiters."""
+    """Hive's own locks on the objects of *locks*, and below those that are EXCLUSIVE: one read for all waiters."""
     modes = _strongest(locks)
     if not modes:
         return []

@@ -92,8 +92,8 @@ def settle(store: ZooKeeperStore, record: Record, targets: Iterable[LockObject],
 
 
 def _is_settled(store: ZooKeeperStore, record: Record, target: LockObject, czxid: int) -> bool:
-    """Whether :func:`settle` noted that before *record* was written. Otherwise its own node may have gone before that,
-    and after it was read."""
+    """Whether :func:`settle` noted that before *record* was written. If later, *record*'s node may have been deleted
+    between its own look and that note."""
     assert record.stat is not None
     settled = store.settled.get(store.layout.object(target))
     return settled is not None and settled[0] == czxid and settled[1] <= record.stat.mzxid

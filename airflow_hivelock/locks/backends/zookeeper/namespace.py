@@ -1,4 +1,4 @@
-"""Reads Hive's namespace: which object nodes exist, and their lock nodes. Only two ``make`` methods write."""
+"""Hive's namespace: its object nodes and their lock nodes. Only the two ``make`` methods write."""
 
 from __future__ import annotations
 
@@ -119,8 +119,7 @@ class Namespace:
         children: Mapping[LockObject, Listing | None],
         own: Mapping[LockObject, LockNode],
     ) -> list[PlacedLock]:
-        """Hive's lock nodes among *children* that block *locks*. This package's nodes are not listed: their tickets
-        decide.
+        """Hive's lock nodes among *children* that block *locks*. For this package's own locks the tickets decide.
 
         :param own: the request's own nodes, if any: by Hive's rule only a lower sequence number blocks them.
         """

@@ -2,7 +2,7 @@
 
 The transaction that creates permits also compares and raises the version of the node above the permits. So if two
 requests have seen the same permits, one of them is refused. A change of the group's limit raises that version, too.
-Exclusion does not depend on a group's queue, so a late claim there can only cost a turn.
+Exclusion does not depend on a group's queue. So a claim there that comes too late can only change the order.
 """
 
 from __future__ import annotations
@@ -266,8 +266,8 @@ def wait_for_permit(lookout: Lookout) -> Blocked | GroupLook | None:
 
 
 def wait_for_holders(store: ZooKeeperStore, seen: GroupLook) -> Blocked | None:
-    """The blockers when too few permits are free. None: look again, because a permit belonged to no request or an ended
-    invitation."""
+    """The blockers if too few permits are free. None: look again, because one belonged to no request or its invitation
+    has ended."""
     holding = holders(store, seen)
     if void := [number for number, holder in holding.items() if holder is None]:
         delete_void(store, seen, void)

@@ -76,13 +76,13 @@ class Record:
 
     :param process: the acquisition that acts for the owner.
     :param epoch: raised by every take-over and new request; larger than any that the owner had before.
-    :param begin: the store's zxid when the acting call began; with *attempt*, the order of the owner's calls.
+    :param begin: the store's zxid when the acting call began. With *attempt*, it orders the owner's calls.
     :param ticket_epoch: the epoch of the new request; names the tickets and the lease.
     :param entry: how often it has entered the tables' queues, each time with new tickets.
     :param written: the zxid of the transaction that created the lock nodes, which identifies them; 0 while it is the
         record's own.
-    :param placeholders: objects on which a waiter has a placeholder, each with the zxid that created that node; 0 for
-        one that was created with this very record.
+    :param placeholders: objects on which a waiter has a placeholder, each with the zxid that created that node; 0 while
+        it is the record's own.
     :param token: the zxid that granted it, took it over, or last started work under it; 0, here and in *works*, while
         it is the record's own.
     :param asked_ms: when its tickets were created, by the store's clock; 0 before it was granted, parked, invited or
@@ -90,8 +90,8 @@ class Record:
     :param first_ms: when its owner first asked, by the store's clock, if that was before this arrival; else 0.
     :param since_ms: when it was granted, by the store's clock; 0 while that is the record's own time.
     :param whole: objects that are SHARED for their own sake, although other locks are below them.
-    :param lost: in LOST, the objects on which others have found its node gone. Each is a write of its own: it refuses a
-        release that has found that node before.
+    :param lost: in LOST, the objects on which other requests have found its node missing. Each has its own write, which
+        refuses a release that has found that node before.
     :param given: the locks that partial releases have given back.
     :param invitation_s: in INVITED, how long the invitation lasts from this write, by the store's clock.
     :param old_turn: the number of its position when its invitation ended, first taken at *old_since_ms*; 0: none.
@@ -152,7 +152,7 @@ class Record:
 
     @property
     def holds(self) -> bool:
-        """Whether its lease is held, even if Hive has unlocked a part of it: it is no other request's turn yet."""
+        """Whether its lease is held. A lease that has lost a lock is held, too: it blocks others until its release."""
         return self.state in (State.GRANTED, State.LOST)
 
     @property
@@ -171,7 +171,7 @@ class Record:
 
     @property
     def away(self) -> bool:
-        """Whether it is away: its owner asks again."""
+        """Whether it is out of the queue until its owner asks again."""
         return self.state is State.AWAY
 
     @property
@@ -220,7 +220,7 @@ class Record:
         return frozenset(has)
 
     def at(self, stat: Stat) -> Record:
-        """This record after its write: fields that refer to *this very* write get that write's zxid."""
+        """This record after its write. Fields that are the write's own zxid or time get these."""
         placeholders = tuple((name, zxid or stat.mzxid) for name, zxid in self.placeholders)
         own, own_ms = (stat.mzxid, stat.mtime_ms) if self.holds else (0, 0)
         written = {

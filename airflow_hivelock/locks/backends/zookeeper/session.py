@@ -1,4 +1,4 @@
-"""A session with a real ZooKeeper, over kazoo: connecting, authentication, losing the connection."""
+"""A session with a real ZooKeeper, over kazoo: how it connects, logs in, sends requests and loses the connection."""
 
 from __future__ import annotations
 
@@ -127,7 +127,7 @@ class KazooSession:
             raise
 
     def _start_again(self) -> None:
-        """Replace a session that another server, or the same one with an older ticket, has refused."""
+        """Replace a session that a server has refused. Another server, or a newer Kerberos ticket, may help."""
         if not self._starting.acquire(timeout=self._timeout_s):
             raise StoreUnavailable(f"ZooKeeper at {self._hosts} is not connected, so the request was not sent")
         try:
@@ -160,7 +160,7 @@ class KazooSession:
             raise AuthFailedError(self._fault) from error
 
     def _refused(self, denied: bool) -> StoreUnavailable:
-        """The reason why it could not be started, and the next step."""
+        """The error for a session that could not be started, with the next step."""
         where, fault = f"ZooKeeper at {self._hosts}", self._fault
         why = f" ({fault})" if fault else ""
         if denied:
@@ -253,7 +253,7 @@ class KazooSession:
         return ((request,) for request in requests)
 
     def _knows_multi_read(self) -> bool:
-        """Ask the server of this session, once per connection, even without an answer; another server may be older."""
+        """Whether the server knows ``multiRead``. It is asked once per connection: the next server may be older."""
         connection = self._losses  # a late answer is about this connection
         known = self._multi_read_known
         if known is None or known[0] != connection:

@@ -1,7 +1,4 @@
-"""The store through one session: owners' records, queues, tombstones, the store's time.
-
-The acquisition, the listings and the backend all use it.
-"""
+"""The store through one session: owners' records and the transactions that write them, the store's time, retries."""
 
 from __future__ import annotations
 
@@ -198,7 +195,7 @@ class ZooKeeperStore:
         return record if record and record.holds and str(record.ticket_epoch) == found[2] else None
 
     def record_of(self, lease: Lease) -> Record | None:
-        """The record while this grant is held; None after its end, or after a later attempt has taken over."""
+        """The record of a lease while this grant is held; None after its end, or after a take-over."""
         key = owner_key(lease.owner)
         for fresh in (False, True):  # only a read after a sync may conclude that it is gone
             record = self.read(key, fresh)
@@ -307,7 +304,7 @@ class ZooKeeperStore:
     def audited(
         self, lease_id: str, owner: str, locks: tuple[Lock, ...], reason: str, user: str
     ) -> tuple[Check, Create]:
-        """The operations of a change by a person: this version must not be too old, and the entry of the audit trail."""
+        """The operations that a change by a person adds: a check that this version is not too old, and the audit entry."""
         return self.format.check(), audit_entry(self.layout, lease_id, owner, locks, reason, user)
 
     def rewrite(self, record: Record, changed: Record, *also: Op) -> Record | None:
@@ -373,7 +370,7 @@ class ZooKeeperStore:
         return Snapshot(self.queues.named(locks, replies[:queues]), replies[queues:])
 
     def settle(self, path: str, czxid: int) -> None:
-        """Note that every request with a lock node on the node of *path* from before *czxid* has been marked, and when."""
+        """Note that all requests are marked that had lock nodes on the node of *path* before *czxid*, and when that was."""
         with self._known_lock:
             self.settled[path] = czxid, self.client.zxid
             while len(self.settled) > REMEMBERED:

@@ -52,8 +52,7 @@ class Ahead(NamedTuple):
 
 
 class Front(NamedTuple):
-    """A request ahead: its record, the stat of its node in the queue, and whether it waits although its process is
-    dead."""
+    """A request ahead: its record, the stat of its node in the queue, and whether it is a dead waiter."""
 
     record: Record
     stat: Stat
@@ -61,7 +60,7 @@ class Front(NamedTuple):
 
 
 class Lookout(NamedTuple):
-    """A request that waits. *check_mine* raises if its record is no longer *record*."""
+    """A waiter and its watches. *check_mine* raises if its record is no longer *record*."""
 
     store: ZooKeeperStore
     record: Record
@@ -237,6 +236,6 @@ def end_invitations(store: ZooKeeperStore, records: Iterable[Record]) -> bool:
 
 
 def recheck_s(store: ZooKeeperStore, records: Iterable[Record]) -> float | None:
-    """In how many seconds a request that waits behind these looks again for the end of an invitation; None: no need."""
+    """In how many seconds the first of the invitations among *records* ends; None: none of them is invited."""
     end_ms = invitations.next_end(record.until_ms for record in records)
     return None if end_ms is None else max(SOON_S, (end_ms - store.time_ms()) / 1000)

@@ -210,7 +210,7 @@ def knows_multi_read(srvr: str) -> bool:
 
 
 def worth_together(requests: Sequence[Request]) -> bool:
-    """Whether there are many reads among them."""
+    """Whether *requests* has reads to group."""
     return len(requests) >= FEWEST_READS and sum(map(_together, requests)) >= FEWEST_READS
 
 
