@@ -58,7 +58,7 @@ class Outcome(NamedTuple):
     :param remove: the places of requests without a claim, if only such requests block it.
     :param written: counts no row if the owner's record has changed meanwhile.
     :param marked: counts the requests of *watch* that have not ended meanwhile.
-    :param recheck_us: when to try again, by the database's clock, for what ends by time alone.
+    :param recheck_us: when to try again, by the database's clock: an invitation or a lease of a blocker ends then.
     """
 
     record: Record
@@ -82,8 +82,8 @@ class Outcome(NamedTuple):
 class DatabaseAcquisition:
     """See :class:`~airflow_hivelock.locks.backend.Acquisition`.
 
-    :ivar process: its name, unique forever; begins with its client's. :ivar waits: its wait; None while it does not
-    wait.
+    :ivar process: its name, unique forever; begins with its client's.
+    :ivar waits: its wait; None while it does not wait.
     """
 
     def __init__(self, store: Store, notifier: Notifier, request: LockRequest, wake: Callable[[], None]) -> None:

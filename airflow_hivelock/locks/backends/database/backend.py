@@ -44,8 +44,8 @@ WATCH_S = 1.0
 """How often to poll for objects that have no holder, in seconds."""
 
 KEPT_S = 86_400.0
-"""How long a sweep keeps the position of a dead waiter, and an expired lease that may be renewed, while neither is in
-the way."""
+"""How long a sweep keeps the position of a dead waiter, and an expired lease, in seconds. Both may continue while they
+block no other request."""
 
 
 class DatabaseBackend(GroupRows, Backend):

@@ -130,8 +130,8 @@ class DatabaseDialect(ABC):
         """
 
     def enter(self, transaction: StoreTransaction, keys: Mapping[int, bool]) -> None:
-        """Keep out, until the transaction ends, the others that use one of *keys*. Two may share a key if both have
-        False."""
+        """Keep out other transactions that use one of *keys*, until this one ends. Two may share a key that is False for
+        both."""
         transaction.ask(self._draw)
 
     @abstractmethod

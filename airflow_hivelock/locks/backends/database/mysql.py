@@ -12,9 +12,9 @@ decided. A client that stops in between keeps the others waiting until the serve
 The row is written and not only locked. Servers that compare what transactions have written (Galera) then refuse the
 second of two. Releases, renewals and signs of life do not touch that row: each is one row's UPDATE.
 
-Statements go together until an answer is read, to the server as one text of several statements. The driver escapes the
-values as literals, as it does for one statement. A victim of a deadlock (1213) is tried again. A transaction that
-waited too long for a row (1205) is not: its caller knows for how long to wait.
+Statements wait until an answer is read, and then go to the server in one text. The driver escapes the values as
+literals, as it does for one statement. A victim of a deadlock (1213) is tried again. A transaction that waited too long
+for a row (1205) is not: its caller knows how long to wait.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
-"""The thread that waits for other clients: it hears or polls for changes, wakes the waiters concerned, and gives signs
-of life.
+"""The thread that notices other clients' changes. It wakes the waiters concerned, and gives signs of life for them.
 
-Each backend has one, started by the first waiter. It finds a change that it does not hear within a few seconds.
+Each backend has one. The first waiter starts it. It finds a change without a notification within a few seconds.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 LOOK_S = 5.0
-"""How often it polls although it has heard nothing, and gives signs of life for this process's waiters, in seconds."""
+"""How often it polls without a notification, and gives signs of life for this process's waiters, in seconds."""
 
 RECONNECT_S = 1.0
 
@@ -90,7 +89,7 @@ class Notifier:
         self._over = threading.Event()
 
     def know(self, acquisition: Waiting) -> None:
-        """Register an acquisition, to wake it when it is called. The notifier does not keep it alive."""
+        """Register an acquisition, so that a notification can wake it. The notifier does not keep it alive."""
         with self._lock:
             self._acquisitions[acquisition.process] = acquisition
 
@@ -140,7 +139,7 @@ class Notifier:
                 self._over.wait(RECONNECT_S)
 
     def _listen(self) -> None:
-        """Hear, poll and wake, until it is closed or the connection ends."""
+        """Wake waiters, until it is closed or the connection ends."""
         # The listener opens before the first look, so that no change in between is missed.
         with closing(self._store.listener(self.client)) as self._listener:
             look_at = 0.0

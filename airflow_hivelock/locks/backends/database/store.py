@@ -94,7 +94,7 @@ class Store(Sessions):
 
     @cached_property
     def void(self) -> ColumnElement[bool]:
-        """Whether a request blocks others without a claim, or for too long; the rule of :meth:`.Candidate.other`."""
+        """Whether a request has no claim any more; the rule of :meth:`.Candidate.other`."""
         request = self.tables.request.c
         dead = and_(self.queued, request.seen_us < self.clock_us - candidate.DEAD_US)
         expired = and_(self.held, request.end_us <= self.clock_us) if self.frees else false()
@@ -114,7 +114,7 @@ class Store(Sessions):
     # Reading.
 
     def enter(self, transaction: StoreTransaction, locks: RequestedLocks, *, decides: bool = False) -> Entered:
-        """Keep out requests that may conflict and processes that act for the owner. Then read the owner's record.
+        """Keep out requests that may conflict, and processes that act for the owner. Then read the owner's record.
 
         :param decides: also read the requests that conflict, and those of the group.
         :raises UpgradeNeeded: it *decides*, and this version is too old for the tables.

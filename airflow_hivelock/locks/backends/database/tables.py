@@ -70,6 +70,10 @@ def _column(name: str, kind: Any) -> Column[Any]:
     return Column(name, own, primary_key=name == "owner_key", nullable=kind in (int | None, str | None))
 
 
+def _texts(*names: str) -> list[Column[Any]]:
+    return [Column(name, _TEXT, nullable=False) for name in names]
+
+
 class StoreTables:
     """The tables with one prefix in one schema. A database may have several such sets.
 
@@ -83,63 +87,51 @@ class StoreTables:
                 raise InvalidRequest(f"{option}={name!r} is invalid. Use up to 40 lower-case letters, digits and '_'")
         self.prefix, self.schema = prefix, schema
         self.metadata = MetaData(schema=schema or None)
-        in_mysql: Any = {"mysql_engine": "InnoDB", "mysql_charset": "utf8mb4", "mysql_collate": "utf8mb4_bin"}
         in_group = text("group_key IS NOT NULL")
-        self.store = Table(
-            f"{prefix}store",
-            self.metadata,
+        self.store = self._table(
+            "store",
             Column("version", Integer, primary_key=True, autoincrement=False),
             Column("number", BigInteger, nullable=False),
             Column("min_reader", Integer),
             Column("raised_by", String(40)),
-            **in_mysql,
         )
-        self.request = Table(
-            f"{prefix}request",
-            self.metadata,
+        self.request = self._table(
+            "request",
             *(_column(name, kind) for name, kind in COLUMNS.items()),
             Index(f"{prefix}request_place", "place", unique=True),
             Index(f"{prefix}request_ahead", "ahead"),
             Index(f"{prefix}request_group", "group_key", "state", postgresql_where=in_group, sqlite_where=in_group),
-            **in_mysql,
         )
-        self.lock = Table(
-            f"{prefix}lock",
-            self.metadata,
+        self.lock = self._table(
+            "lock",
             Column("place", BigInteger, primary_key=True, autoincrement=False),
             Column("position", Integer, primary_key=True, autoincrement=False),
             Column("object_key", BigInteger, nullable=False),
-            Column("db_name", _TEXT, nullable=False),
-            Column("table_name", _TEXT, nullable=False),
-            Column("partition_name", _TEXT, nullable=False),
+            *_texts("db_name", "table_name", "partition_name"),
             Column("lease_type", String(1), nullable=False),
             Index(f"{prefix}lock_object", "object_key", "place"),
-            **in_mysql,
         )
-        self.audit = Table(
-            f"{prefix}audit",
-            self.metadata,
+        self.audit = self._table(
+            "audit",
             Column("number", BigInteger().with_variant(Integer, "sqlite"), primary_key=True),
             Column("lease_id", String(40), nullable=False),
-            Column("owner", _TEXT, nullable=False),
-            Column("locks", _TEXT, nullable=False),
-            Column("user_name", _TEXT, nullable=False),
-            Column("reason", _TEXT, nullable=False),
+            *_texts("owner", "locks", "user_name", "reason"),
             Column("at_us", BigInteger, nullable=False),
             Column("more", _TEXT),
-            **in_mysql,
         )
-        self.group = Table(
-            f"{prefix}lease_group",
-            self.metadata,
+        self.group = self._table(
+            "lease_group",
             Column("group_key", BigInteger, primary_key=True, autoincrement=False),
-            Column("name", _TEXT, nullable=False),
+            *_texts("name"),
             Column("leases", Integer, nullable=False),
             Column("weight", Integer, nullable=False),
-            Column("comment", _TEXT, nullable=False),
+            *_texts("comment"),
             Column("more", _TEXT),
-            **in_mysql,
         )
+
+    def _table(self, name: str, *parts: Any) -> Table:
+        in_mysql: Any = {"mysql_engine": "InnoDB", "mysql_charset": "utf8mb4", "mysql_collate": "utf8mb4_bin"}
+        return Table(f"{self.prefix}{name}", self.metadata, *parts, **in_mysql)
 
     @property
     def name(self) -> str:

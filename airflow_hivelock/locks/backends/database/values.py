@@ -41,12 +41,12 @@ def decode(text: str, whose: str) -> tuple[Lock, ...]:
 
 def decode_works(text: str, whose: str) -> tuple[Work, ...]:
     """Parse the work under a lease. Raises StoreCorrupted if another program wrote it."""
-    return _read(_decoded_works, text, f"what runs under the lease of {whose}")
+    return _read(_decoded_works, text, f"the works under the lease of {whose}")
 
 
 def decode_objects(text: str, whose: str) -> frozenset[LockObject]:
     """Parse objects, one name per line. Raises StoreCorrupted if another program wrote them."""
-    return _read(_objects, text, f"what {whose} reads for its own sake")
+    return _read(_objects, text, f"the objects that {whose} names itself")
 
 
 def _read(parse: Callable[[str], Read], text: str, what: str) -> Read:
