@@ -14,7 +14,7 @@ from airflow_hivelock.locks import rules
 from airflow_hivelock.locks.backend import Backend, Capabilities
 from airflow_hivelock.locks.backends.database import changes, migrations
 from airflow_hivelock.locks.backends.database.acquisition import DatabaseAcquisition
-from airflow_hivelock.locks.backends.database.groups import GroupRows
+from airflow_hivelock.locks.backends.database.listings import ListedRows
 from airflow_hivelock.locks.backends.database.location import open_store
 from airflow_hivelock.locks.backends.database.notifier import Notifier
 from airflow_hivelock.locks.backends.database.record import BY_OTHERS, Record, State
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from airflow_hivelock.locks.backends.database.candidate import Entered
     from airflow_hivelock.locks.backends.database.store import Store
     from airflow_hivelock.locks.backends.database.transaction import StoreTransaction
-    from airflow_hivelock.locks.model import Lease, LockRequest, Work
+    from airflow_hivelock.locks.model import Group, Lease, LockRequest, Work
 
 log = logging.getLogger(__name__)
 
@@ -48,7 +48,7 @@ KEPT_S = 86_400.0
 block no other request."""
 
 
-class DatabaseBackend(GroupRows, Backend):
+class DatabaseBackend(ListedRows, Backend):
     """See :class:`~airflow_hivelock.locks.backend.Backend`.
 
     :param max_lease_s: how long a lease may last in all, renewals included; None: as long as it is renewed.
@@ -163,6 +163,9 @@ class DatabaseBackend(GroupRows, Backend):
             store.audit(transaction, record, reason, user)
 
         return changes.change(store, found[0].owner_key, allowed, changed, audit) is not None
+
+    def put_group(self, name: str, group: Group | None, *, reason: str, user: str) -> bool:
+        return changes.put_group(self.store, name, group, reason=reason, user=user)
 
     def forget_deferred(self, owner: str, attempt: int) -> bool:
         store, locks = self.store, RequestedLocks(self.store.tables.name, owner_key(owner), ())

@@ -1,4 +1,4 @@
-"""Changes of a request in the store, each in one transaction: its work, a partial release, its priority, its end.
+"""Changes in the store, each in one transaction: of a request's work, locks, priority and end; of a group's settings.
 
 A *partial release* deletes the rows of locks and leaves fewer locks in the record; the rest stays as it was. Meanwhile
 no request can start to wait for the lease. The waiters are notified as if the lease had ended, and try again. Their rows
@@ -7,20 +7,24 @@ are changed as well, for those that miss the notification.
 A waiter with a new *priority* leaves the queue, and joins it again with a new number. So it is the last of the requests
 with the same turn and priority. The requests that wait for it are notified as if it had ended. Its own process finds its
 new number at its next step.
+
+A change of a *group* keeps out the requests of the group as a grant does, so none of them decides by the earlier
+settings.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from sqlalchemy import delete, select, update
+from sqlalchemy import delete, insert, select, update
 
-from airflow_hivelock.locks import queueing, rules
+from airflow_hivelock.locks import formats, groups, queueing, rules
 from airflow_hivelock.locks.backends.database.record import Record, State
-from airflow_hivelock.locks.backends.database.request import RequestedLocks
+from airflow_hivelock.locks.backends.database.request import RequestedLocks, group_lock
 from airflow_hivelock.locks.backends.database.store import of
+from airflow_hivelock.locks.backends.database.values import parse_group
 from airflow_hivelock.locks.errors import StoreUnavailable
-from airflow_hivelock.locks.model import owner_key
+from airflow_hivelock.locks.model import LeaseLimit, owner_key
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -30,7 +34,7 @@ if TYPE_CHECKING:
     from airflow_hivelock.locks.backends.database.candidate import Entered
     from airflow_hivelock.locks.backends.database.store import Store
     from airflow_hivelock.locks.backends.database.transaction import StoreTransaction
-    from airflow_hivelock.locks.model import Lease, LockObject
+    from airflow_hivelock.locks.model import Group, Lease, LockObject
 
 MAX_TRIES = 100
 """How often a change of the priority is tried again because the owner asks for other locks meanwhile."""
@@ -155,3 +159,33 @@ def reprioritize(store: Store, owner: str, priority: int, *, reason: str, user: 
         if (done := store.transact(move)) is not None:
             return done
     raise StoreUnavailable(f"{owner}: its request changed {MAX_TRIES} times while its priority was changed. Try again")
+
+
+def put_group(store: Store, name: str, group: Group | None, *, reason: str, user: str) -> bool:
+    """See :meth:`.KeepsGroups.put_group`."""
+    table, request = store.tables.group, store.tables.request
+    key, keys = group_lock(store.tables.name, LeaseLimit(name))
+
+    def put(transaction: StoreTransaction) -> bool:
+        store.admit(transaction)
+        store.dialect.enter(transaction, keys)
+        before = next(map(parse_group, transaction.ask(store.tables.settings, of_group=key).rows), None)
+        if group is None:
+            if before is None:
+                return False
+            transaction.ask(delete(table).where(table.c.group_key == key))
+        else:
+            values = {"name": group.name, "leases": group.leases, "weight": group.weight, "comment": group.comment}
+            values["more"] = formats.WRITES.text()
+            if before is None:
+                transaction.ask(insert(table).values(group_key=key, **values))
+            else:
+                transaction.ask(update(table).where(table.c.group_key == key).values(**values))
+        store.audit(transaction, *groups.entry(name, before, group, reason), user)
+        store.dialect.notify_group(transaction, key)
+        # For the parked requests that poll: their rows have changed.
+        parked = request.c.group_key == key, request.c.state == State.PARKED.value
+        transaction.ask(update(request).where(*parked).values(ahead=None))
+        return True
+
+    return store.transact(put)

@@ -1,4 +1,4 @@
-"""Listings of holders, waiters, leases, history and audit. An unreadable row is logged, and hides no other one.
+"""Listings of holders, waiters, leases, groups, history and audit. An unreadable row is logged, and hides no other one.
 
 The blockers of waiters come from the rules that also decide.
 """
@@ -14,7 +14,7 @@ from sqlalchemy import or_, select
 from airflow_hivelock.locks import queueing, rules, validate
 from airflow_hivelock.locks.backends.database.record import HAS_LOCKS, Record, State
 from airflow_hivelock.locks.backends.database.values import instant, parse_audit, parse_group
-from airflow_hivelock.locks.model import Blocker, Waiter, WaitsFor
+from airflow_hivelock.locks.model import Blocker, GroupUse, Member, Waiter, WaitsFor
 from airflow_hivelock.locks.queueing import Other, TimedPosition
 
 if TYPE_CHECKING:
@@ -64,6 +64,14 @@ class ListedRows:
         table = self.store.tables.audit
         rows = self.store.all(select(table).order_by(table.c.number))
         return [entry for row in rows if (entry := validate.readable(log, 0, parse_audit, row))]
+
+    def groups(self) -> list[GroupUse]:
+        stored = self.settings()
+        members: defaultdict[str, list[Record]] = defaultdict(list)
+        for record in self.present():
+            if record.group_key is not None and record.state is not State.WAITING:
+                members[record.lease_group].append(record)
+        return [_use(name, stored.get(name), members[name]) for name in sorted({*stored, *members})]
 
     def present(self) -> list[Record]:
         """The requests that wait or hold."""
@@ -150,3 +158,12 @@ def _in_group(record: Record) -> Other:
 
 def _order(record: Record) -> tuple[int, int, int]:
     return (record.place, 0, record.place) if record.state is State.AWAY else record.position
+
+
+def _use(name: str, stored: Group | None, records: Sequence[Record]) -> GroupUse:
+    def members(*, waiting: bool) -> tuple[Member, ...]:
+        found = [record for record in records if (record.state is State.PARKED) is waiting]
+        found.sort(key=lambda record: record.position if waiting else (record.place,))
+        return tuple(Member(record.owner, record.terms(stored)[1]) for record in found)
+
+    return GroupUse(name, stored, members(waiting=False), members(waiting=True))
