@@ -121,7 +121,7 @@ class ZooKeeperAcquisition:
         self._end(self._hand_over)
 
     def _end(self, end: Callable[[], None]) -> None:
-        # First: another thread that queues again for this process's waiters then leaves this one out.
+        # First: another thread that brings this process's waiters back then leaves this one out.
         self._store.waiters.leaves(self)
         try:
             end()

@@ -60,7 +60,7 @@ def mark_older(
         return {}
     if len(suspects) > FEW:
         suspects = _without_waiters(store, position, rivals, suspects)
-    # The request's own nodes are read after the liveness nodes and the records: what those show as gone may have taken them.
+    # The request's own nodes are read last: a request whose liveness node or record is gone may have deleted them.
     paths = {ticket.key: store.layout.record(ticket.key) for ticket, _, _ in suspects}
     replies = store.client.submit(*map(Get, paths.values()), *store.namespace.listings(targets))
     records = {

@@ -97,7 +97,7 @@ def verify(
     tickets = store.queues.conflicting(record, queues)
     objects = dict(zip(targets, object_replies, strict=True))
     if _whole(record.locks):
-        objects = _objects(store, targets)  # the other queues were read only now, so the objects are read after that
+        objects = _objects(store, targets)  # again, because other queues were read just now
     if unread := [target for target in nodes.paths if target not in objects]:
         # Only a request that has, or had, a ticket in the same table's queue can have deleted a node on its partitions.
         tables = [queues[f"{name}.{table}"] for name, table in {(one.database, one.table) for one in unread}]
@@ -146,7 +146,7 @@ def verify_placeholder(
 def _before(tickets: Iterable[Ticket], record: Record, position: Position) -> list[Ticket]:
     """The tickets before *position* that are older than the request's lock nodes, nearest first. A younger ticket has
     claimed its position, and its request sees these nodes at its turn."""
-    # By the record: if UNLOCK TABLE took the oldest node, a returned lease is lost, and must not be given back.
+    # By the record: if UNLOCK TABLE has deleted the oldest node, a returned lease is lost. It must not be given back.
     since = min(record.node_zxids)
     older = {ticket.path: ticket for ticket in tickets if ticket.zxid < since}
     before = queueing.earlier(position, {path: ticket.position for path, ticket in older.items()})

@@ -218,7 +218,7 @@ class KazooSession:
         requests = tuple(self._written(request) if isinstance(request, Commit) else request for request in requests)
         if self._zk.client_state in _ENDED and not self._closed:
             self._start_again()
-        # kazoo would send commands queued while suspended whenever the connection is back.
+        # kazoo would keep a request until the connection is back, however late that is.
         zk, connected = self._zk, self._connected
         if not connected.wait(self._timeout_s):
             if time.monotonic() - self._lost_at > GIVE_UP_AFTER * self._timeout_s and not self._connected.is_set():

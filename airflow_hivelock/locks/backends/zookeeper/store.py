@@ -358,7 +358,7 @@ class ZooKeeperStore:
             record = self.held(lease)
         return written.lease()
 
-    # What requests leave to one another.
+    # Looks, marks and queues.
 
     def reads(self, locks: tuple[Lock, ...]) -> list[Names]:
         """The reads for :meth:`snapshot`."""

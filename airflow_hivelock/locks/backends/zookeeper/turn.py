@@ -101,7 +101,7 @@ class Turn:
         assert record.stat is not None
         self._asked_ms = record.asked_ms or since_ms
         self.first_ms = record.first_ms or self._asked_ms
-        # If it started again after its session ended, it has itself waited for a part of that time.
+        # A request starts again after its session has ended. Then this acquisition has waited for a part of that time.
         in_all_s = (record.stat.mtime_ms - self.first_ms) / 1000
         self.waited_s = max(0.0, in_all_s - (self.store.clock() - self.began_s))
 
@@ -116,7 +116,7 @@ class Turn:
             outcome = self.look_at(record, record, look)
         record = self.record or record
         if isinstance(outcome, Blocked) and record.queued and record.share and record.share.ticket:
-            # Others' locks block the first of its group: the next in the group need not wait for that.
+            # Locks block the first request of its group. The next one in the group need not wait for these.
             self._write(record, record.outside())
             return None
         return outcome
@@ -215,7 +215,7 @@ class Turn:
         store, locks = self.store, granted.locks
         queued = existing is not None and existing.has_tickets
         if existing and existing.away and existing.stat:
-            # Its lock nodes contain the time: so a new process need not write to learn it.
+            # The lock nodes contain a time. With this one, a new process needs no write to learn the store's time.
             self._asked_ms = existing.stat.mtime_ms
         missing = [lock for lock in locks if lock.object not in held]
         creates = store.namespace.lock_nodes(missing, seen, self._lock_data())
@@ -231,7 +231,9 @@ class Turn:
         if isinstance(done, Refused):
             self._refused(granted, done)
             if done.op in creates:
-                self._outrun += 1  # an object came or went since the look: others lock and release it all the time
+                self._outrun += (
+                    1  # an object was created or deleted since the look: others lock and release it all the time
+                )
                 if self._outrun > 1:
                     store.namespace.make_partitions(one.object for one in missing if one.object not in seen)
             return None
@@ -280,7 +282,7 @@ class Turn:
         store = self.store
         left = replace(record, written=0, token=0, since_ms=0, placeholders=(), lost=())
         waits = self._invited(left) if self.request.has_slot else replace(left.outside(), state=State.WAITING)
-        # If a node is missing, other paths may belong to another request as well: find the own nodes by their zxid.
+        # If a node is missing, other paths may be another request's as well: find this request's nodes by their zxid.
         known = None if verdict.missing or own is None else own._replace(paths=verdict.own)
         self.record = nodes.remove(store, record, waits, nodes=known)
         if self.record is None:
