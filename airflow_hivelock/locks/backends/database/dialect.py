@@ -13,7 +13,7 @@ from sqlalchemy import select, update
 from airflow_hivelock.locks.pauses import jitter, pauses
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Mapping, Sequence
     from contextlib import AbstractContextManager
 
     from sqlalchemy import URL, ColumnElement, Connection, Delete, Engine, TextClause, Update
@@ -89,11 +89,14 @@ class DatabaseDialect(ABC):
     The default methods use one row, the store's, to keep requests apart and draw numbers. Waiters poll for changes.
 
     :cvar clock_us: the database's clock when a statement is run.
+    :cvar PASSING: the codes for :meth:`passing`; *CHANGED*, those for :meth:`changed`.
     :ivar sequence: draws numbers; None: the row of the store does.
     :ivar timeout_s: how long to wait for a connection, a lock or a statement, in seconds.
     """
 
     clock_us: ColumnElement[int]
+    PASSING: Collection[object] = ()
+    CHANGED: Collection[object] = ()
     sequence: NumberSequence | None = None
 
     def __init__(self, tables: StoreTables, timeout_s: float) -> None:
@@ -176,13 +179,17 @@ class DatabaseDialect(ABC):
     def listener(self, engine: Engine, client: str) -> Listener:
         """Start to listen or poll for changes that concern the acquisitions of *client*."""
 
+    def code(self, error: BaseException | None) -> object:
+        """The database's own code for an error; None if it has none."""
+        return None
+
     def passing(self, error: BaseException | None) -> bool:
         """Whether the transaction was the victim of another, and may be tried again."""
-        return False
+        return self.code(error) in self.PASSING
 
     def changed(self, error: BaseException | None) -> bool:
         """Whether a table or a column is missing."""
-        return False
+        return self.code(error) in self.CHANGED
 
     def denied(self, error: BaseException | None) -> bool:
         """Whether the database refuses this login, so that trying again does not help."""

@@ -46,12 +46,6 @@ LOOK_S = 1.0
 FRESH_S = 1.0
 """A session that was used within this time, in seconds, is used again without a ping, which would cost a round trip."""
 
-_PASSING = (1213, 3101)
-"""ER_LOCK_DEADLOCK, also Galera's code for a conflict; ER_TRANSACTION_ROLLBACK_DURING_COMMIT, of group replication."""
-
-_CHANGED = (1054, 1146)
-"""ER_BAD_FIELD_ERROR, ER_NO_SUCH_TABLE."""
-
 _DENIED = (1044, 1045, 1130, 1142, 1143, 1227, 1370, 1698, 1820, 1862, 2026, 2061, 3118, 3159, 4151)
 """Codes about logins, accounts, hosts and grants; TLS that the server (2026) or this login (3159) lacks; a plugin
 (2061)."""
@@ -67,6 +61,12 @@ class MySQL(DatabaseDialect):
     clock_us: ColumnElement[int] = literal_column(
         "TIMESTAMPDIFF(MICROSECOND, TIMESTAMP'1970-01-01 00:00:00', UTC_TIMESTAMP(6))", BigInteger
     )
+
+    PASSING = (1213, 3101)
+    """ER_LOCK_DEADLOCK, also Galera's code for a conflict; ER_TRANSACTION_ROLLBACK_DURING_COMMIT, of group replication."""
+
+    CHANGED = (1054, 1146)
+    """ER_BAD_FIELD_ERROR, ER_NO_SUCH_TABLE."""
 
     def engine(self, url: URL) -> Engine:
         login = Login.of(url, self.timeout_s)
@@ -127,14 +127,11 @@ class MySQL(DatabaseDialect):
     def listener(self, engine: Engine, client: str) -> Listener:
         return Listener(LOOK_S)
 
-    def passing(self, error: BaseException | None) -> bool:
-        return _code(error) in _PASSING
-
-    def changed(self, error: BaseException | None) -> bool:
-        return _code(error) in _CHANGED
+    def code(self, error: BaseException | None) -> object:
+        return error.args[0] if isinstance(error, pymysql.Error) and error.args else None
 
     def denied(self, error: BaseException | None) -> bool:
-        code = _code(error)
+        code = self.code(error)
         return code in _DENIED or (code == 2003 and bool(_DENIED_TEXT.search(str(error))))
 
 
@@ -149,7 +146,3 @@ def _ping(session: Any, record: Any, proxy: object) -> None:
             session.ping(reconnect=False)
         except pymysql.Error as error:
             raise exc.DisconnectionError from error
-
-
-def _code(error: BaseException | None) -> object:
-    return error.args[0] if isinstance(error, pymysql.Error) and error.args else None

@@ -81,12 +81,6 @@ _BEGIN = "BEGIN ISOLATION LEVEL READ COMMITTED"
 
 _NOTIFY = text("SELECT pg_notify(:channel, :payload)")
 
-_PASSING = ("40001", "40P01", "26000")
-"""serialization_failure, deadlock_detected, and invalid_sql_statement_name: a prepared statement is gone with a
-pooler's session."""
-
-_CHANGED = ("42703", "42P01")  # undefined_column, undefined_table
-
 _DENIED = ("28000", "28P01", "42501")  # invalid_authorization_specification, invalid_password, insufficient_privilege
 _DENIED_TEXT = re.compile(
     r"password|authentication|pg_hba|certificate|private key|does not match host name|role .* does not exist|not support SSL|SSL error"
@@ -100,6 +94,13 @@ class PostgreSQL(DatabaseDialect):
     clock_us: ColumnElement[int] = literal_column(
         "(extract(epoch FROM clock_timestamp()) * 1000000)::bigint", BigInteger
     )
+
+    PASSING = ("40001", "40P01", "26000")
+    """serialization_failure, deadlock_detected, and invalid_sql_statement_name: a prepared statement is gone with a
+    pooler's session."""
+
+    CHANGED = ("42703", "42P01")
+    """undefined_column, undefined_table."""
 
     sequence: Sequence
 
@@ -224,14 +225,11 @@ class PostgreSQL(DatabaseDialect):
     def listener(self, engine: Engine, client: str) -> PostgreSQLListener:
         return PostgreSQLListener(engine, self._channel, f"{self._channel} {client}")
 
-    def passing(self, error: BaseException | None) -> bool:
-        return getattr(error, "sqlstate", None) in _PASSING
-
-    def changed(self, error: BaseException | None) -> bool:
-        return getattr(error, "sqlstate", None) in _CHANGED
+    def code(self, error: BaseException | None) -> object:
+        return getattr(error, "sqlstate", None)
 
     def denied(self, error: BaseException | None) -> bool:
-        code = getattr(error, "sqlstate", None)
+        code = self.code(error)
         return code in _DENIED or (code is None and bool(_DENIED_TEXT.search(str(error))))
 
 
