@@ -239,7 +239,7 @@ class Store(Sessions):
 
     def audit(self, transaction: StoreTransaction, about: Record | str, reason: str, user: str) -> None:
         """Write an entry of the audit trail *about* a request, or about a thing without locks."""
-        entry = {"lease_id": "", "owner": about, "locks": encode(())}
+        entry: dict[str, Any] = {"lease_id": "", "owner": about, "locks": encode(())}
         if isinstance(about, Record):
             entry = {"lease_id": about.lease_id, "owner": about.owner, "locks": about.locks}
         entry |= {"reason": reason, "user_name": user, "more": formats.WRITES.text()}
