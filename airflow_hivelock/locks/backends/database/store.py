@@ -10,13 +10,7 @@ from sqlalchemy import and_, bindparam, case, delete, false, func, insert, liter
 from airflow_hivelock.locks import formats
 from airflow_hivelock.locks.backends.database import candidate
 from airflow_hivelock.locks.backends.database.candidate import Candidate, Entered, Living
-from airflow_hivelock.locks.backends.database.record import (
-    BY_OTHERS,
-    BY_WAITERS,
-    HAS_LOCKS,
-    Record,
-    State,
-)
+from airflow_hivelock.locks.backends.database.record import BY_OTHERS, BY_WAITERS, HAS_LOCKS, Record, State
 from airflow_hivelock.locks.backends.database.sessions import Sessions
 from airflow_hivelock.locks.backends.database.values import decode, encode, later, parse_group
 from airflow_hivelock.locks.errors import StoreCorrupted, UpgradeNeeded
@@ -45,13 +39,7 @@ class Store(Sessions):
     """
 
     def __init__(
-        self,
-        url: URL,
-        dialect: DatabaseDialect,
-        tables: StoreTables,
-        *,
-        frees: bool,
-        passing_s: float = PASSING_S,
+        self, url: URL, dialect: DatabaseDialect, tables: StoreTables, *, frees: bool, passing_s: float = PASSING_S
     ) -> None:
         super().__init__(url, dialect, tables.name)
         self.tables, self.frees, self.passing_us = tables, frees, later(0, passing_s)

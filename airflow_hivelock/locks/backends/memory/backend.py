@@ -198,8 +198,7 @@ class MemoryBackend(Backend):
             held = [entry.tenure(entry.lease, None) for entry in self._requests.entries.values() if entry.lease]
             tenures = [*held, *reversed(self._requests.ended.values())][:most]
         return sorted(
-            (tenure for tenure in tenures if rules.concern(tenure.locks, target)),
-            key=lambda tenure: tenure.granted,
+            (tenure for tenure in tenures if rules.concern(tenure.locks, target)), key=lambda tenure: tenure.granted
         )
 
     def watch(self, targets: Sequence[LockObject], wake: Callable[[], None]) -> None:

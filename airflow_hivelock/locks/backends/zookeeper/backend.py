@@ -14,15 +14,7 @@ from airflow_hivelock.locks import rules
 from airflow_hivelock.locks.backend import Capabilities, check_newest
 from airflow_hivelock.locks.backends.zookeeper import groups, nodes, waiting
 from airflow_hivelock.locks.backends.zookeeper.acquisition import ZooKeeperAcquisition
-from airflow_hivelock.locks.backends.zookeeper.client import (
-    Check,
-    Client,
-    Commit,
-    Create,
-    Delete,
-    Exists,
-    Refused,
-)
+from airflow_hivelock.locks.backends.zookeeper.client import Check, Client, Commit, Create, Delete, Exists, Refused
 from airflow_hivelock.locks.backends.zookeeper.groups import GroupNodes
 from airflow_hivelock.locks.backends.zookeeper.layout import LOCK_PREFIXES, MAX_QUERY_LENGTH, Layout, fitting
 from airflow_hivelock.locks.backends.zookeeper.listings import Listed
@@ -31,14 +23,7 @@ from airflow_hivelock.locks.backends.zookeeper.security import ANYBODY, Security
 from airflow_hivelock.locks.backends.zookeeper.session import KazooSession
 from airflow_hivelock.locks.backends.zookeeper.store import HISTORY_S, ZooKeeperStore
 from airflow_hivelock.locks.errors import InvalidRequest
-from airflow_hivelock.locks.model import (
-    Lease,
-    Lock,
-    LockObject,
-    LockRequest,
-    Work,
-    owner_key,
-)
+from airflow_hivelock.locks.model import Lease, Lock, LockObject, LockRequest, Work, owner_key
 from airflow_hivelock.locks.url import DAY_S, seconds
 
 if TYPE_CHECKING:

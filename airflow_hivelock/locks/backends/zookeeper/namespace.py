@@ -114,10 +114,7 @@ class Namespace:
         return creates
 
     def foreign_conflicts(
-        self,
-        locks: Iterable[Lock],
-        children: Mapping[LockObject, Listing | None],
-        own: Mapping[LockObject, LockNode],
+        self, locks: Iterable[Lock], children: Mapping[LockObject, Listing | None], own: Mapping[LockObject, LockNode]
     ) -> list[PlacedLock]:
         """Hive's lock nodes among *children* that block *locks*. For this package's own locks the tickets decide.
 

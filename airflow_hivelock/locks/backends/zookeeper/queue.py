@@ -345,11 +345,7 @@ def _with_locks(tickets: Iterable[Ticket], wanted: Callable[[tuple[Lock, ...]], 
 
 
 def _ticket_data(
-    owner: str,
-    locks: Iterable[Lock],
-    priority: int,
-    claim: Claim | None,
-    stamp: formats.Stamp = formats.WRITES,
+    owner: str, locks: Iterable[Lock], priority: int, claim: Claim | None, stamp: formats.Stamp = formats.WRITES
 ) -> bytes:
     data: dict[str, Any] = {**stamp.fields(), "owner": owner, "locks": locks_to_json(locks)}
     data |= {"priority": priority} if priority != 1 else {}

@@ -13,13 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from airflow_hivelock.locks import invitations, queueing, rules
 from airflow_hivelock.locks.backend import Blocked
 from airflow_hivelock.locks.backends.zookeeper import nodes
-from airflow_hivelock.locks.backends.zookeeper.client import (
-    Commit,
-    Delete,
-    Exists,
-    Get,
-    Sync,
-)
+from airflow_hivelock.locks.backends.zookeeper.client import Commit, Delete, Exists, Get, Sync
 from airflow_hivelock.locks.backends.zookeeper.queue import Claim, Ticket
 from airflow_hivelock.locks.backends.zookeeper.record import Record, State
 from airflow_hivelock.locks.model import Blocker, LockRequest
