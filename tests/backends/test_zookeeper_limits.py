@@ -98,11 +98,11 @@ def test_a_group_that_another_program_wrote_is_in_no_other_groups_way(
         lease = manager.acquire(owner="day 1", writes=[day(1)], limit=FOUR)
         limit = backend.store.layout.limit(owner_key(FOUR.group))
         backend.store.client.submit(Commit((SetData(limit, b'{"leases": "many"}', -1),)))
-        with pytest.raises(StoreCorrupted, match="limit is no group of airflow-hivelock"):
+        with pytest.raises(StoreCorrupted, match="limit is not a group of airflow-hivelock"):
             manager.acquire(owner="day 2", writes=[day(2)], limit=FOUR)
         assert {use.name: use.stored and use.stored.leases for use in manager.groups()} == {"good": 2, FOUR.group: None}
         assert manager.waiters() == []
-        assert "is no group of airflow-hivelock" in caplog.text
+        assert "is not a group of airflow-hivelock" in caplog.text
         assert manager.release(lease)
 
 

@@ -132,10 +132,10 @@ class Notifier:
             try:
                 self._listen()
             except HiveLockError as error:
-                log.warning("%s. Until it answers, the waiters of this process are not woken", error)
+                log.warning("%s. Until the lock store answers, the waiters of this process are not woken", error)
                 self._over.wait(RECONNECT_S)
             except Exception:  # if the thread ended by an error, no waiter of this process would ever be woken
-                log.exception("trying again to wake the waiters of this process in %g s", RECONNECT_S)
+                log.exception("The waiters of this process are not woken. Trying again in %g s", RECONNECT_S)
                 self._over.wait(RECONNECT_S)
 
     def _listen(self) -> None:

@@ -134,7 +134,7 @@ class SessionFactory:
             f"{name} is {found.get(name)}" for name, value in self._settings.items() if found.get(name) != value
         ]:
             raise Unsupported(
-                f"{self._where}: a setting does not hold in the session ({', '.join(lost)}). Without its time-outs a task "
+                f"{self._where}: a setting has no effect in the session ({', '.join(lost)}). Without its time-outs a task "
                 "could hang: let the pooler or the proxy in between pass SET on, or name PostgreSQL's own host and port"
             )
 

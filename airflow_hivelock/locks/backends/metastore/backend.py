@@ -251,7 +251,7 @@ class MetastoreBackend(Backend):
         """
         if not re.fullmatch("[0-9]{1,18}", query_id):
             raise InvalidRequest(
-                f"{query_id[:80]!r} is no lock of a metastore. Give a number: SHOW LOCKS has it in the column Lock ID"
+                f"{query_id[:80]!r} is not a lock of a metastore. Give a number: SHOW LOCKS has it in the column Lock ID"
             )
         number = int(query_id)
         with self.store.client() as client:

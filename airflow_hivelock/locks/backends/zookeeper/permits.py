@@ -162,7 +162,7 @@ def settings(node: Node | None, path: str) -> Group | None:
         return Group(**data)
     except (TypeError, ValueError) as error:
         raise StoreCorrupted(
-            f"{path} is no group of airflow-hivelock: {node.data[:80]!r} ({error}). Another program wrote it"
+            f"{path} is not a group of airflow-hivelock: {node.data[:80]!r} ({error}). Another program wrote it"
         ) from error
 
 
