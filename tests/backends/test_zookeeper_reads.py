@@ -12,7 +12,7 @@ from kazoo.security import CREATOR_ALL_ACL
 
 from airflow_hivelock.locks import queueing, rules
 from airflow_hivelock.locks.backends.zookeeper.client import Children, Commit, Create, Get, Names
-from airflow_hivelock.locks.backends.zookeeper.listings import MOST_NAMED, Line
+from airflow_hivelock.locks.backends.zookeeper.listings import MOST_NAMED, Lanes
 from airflow_hivelock.locks.backends.zookeeper.queue import Ticket
 from airflow_hivelock.locks.backends.zookeeper.session import KazooSession
 from airflow_hivelock.locks.backends.zookeeper.wire import knows_multi_read
@@ -165,7 +165,7 @@ def test_who_is_ahead_is_found_as_by_comparing_all_with_all() -> None:
     for zxid in (0, 40, 150):
         mine = _ticket(dice, zxid)
         modes = {lock.object: lock.mode for lock in mine.locks}
-        line = Line(tickets, {key: None for key, waits in waiting.items() if waits}, modes)
+        line = Lanes(tickets, {key: None for key, waits in waiting.items() if waits}, modes)
         ahead = [t for t in reversed(tickets) if t.zxid < zxid and queueing.excludes(modes, t.locks)]
         expected = [
             Blocker(t.owner, lock.object, lock.mode, waiting[t.key])
@@ -182,7 +182,7 @@ def test_of_a_long_line_the_nearest_are_named_and_all_are_counted() -> None:
     tickets = [
         Ticket(f"/{zxid}", f"key{zxid}", 1, f"owner {zxid}", zxid, 0, (lock,)) for zxid in range(MOST_NAMED + 500)
     ]
-    line = Line(tickets, {ticket.key: None for ticket in tickets[1:]}, {lock.object: lock.mode})
+    line = Lanes(tickets, {ticket.key: None for ticket in tickets[1:]}, {lock.object: lock.mode})
     blockers, waiters = line.ahead((lock,), Position(MOST_NAMED + 400, -1, MOST_NAMED + 400))
     assert [blocker.owner for blocker in blockers[:2]] == [f"owner {MOST_NAMED + 399}", f"owner {MOST_NAMED + 398}"]
     assert (len(blockers), waiters) == (MOST_NAMED, MOST_NAMED + 399)

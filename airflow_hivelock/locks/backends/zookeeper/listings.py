@@ -7,7 +7,7 @@ from bisect import bisect_left
 from collections import defaultdict
 from contextlib import suppress
 from dataclasses import replace
-from operator import attrgetter
+from operator import attrgetter, itemgetter
 from typing import TYPE_CHECKING, NamedTuple
 
 from airflow_hivelock.locks import formats, queueing, rules, validate
@@ -71,7 +71,7 @@ class _Entry(NamedTuple):
     waiting: int
 
 
-class Line:
+class Lanes:
     """Tickets by their locks. So a waiter's blockers are found without a look at each ticket."""
 
     def __init__(
@@ -209,21 +209,19 @@ def _waiters(
     parked: Iterable[GroupListing],
     target: LockObject | None,
 ) -> list[Waiter]:
-    in_all_ways = {key for key, record in records.items() if record.has_nodes}
-    placed = [replace(ticket, claim=_BEFORE_ALL) if ticket.key in in_all_ways else ticket for ticket in tickets]
-    placed = [_as_held(ticket, records.get(ticket.key)) for ticket in placed]
-    placed.sort(key=attrgetter("position"))
+    line = [_as_held(ticket, records.get(ticket.key)) for ticket in tickets]
+    line.sort(key=attrgetter("position"))
     queued: dict[str, Ticket] = {}
-    for ticket in placed:
+    for ticket in line:
         record = records.get(ticket.key)
         if record and not record.holds and record.has_tickets and record.ticket_epoch == ticket.epoch:
             queued.setdefault(ticket.key, ticket)
     asked = {key: records[key] for key in queued if rules.concern(records[key].locks, target)}
     wanted = _strongest(lock for record in asked.values() for lock in record.locks)
-    line = Line(placed, {key: record.until for key, record in records.items() if not record.holds}, wanted)
+    lanes = Lanes(line, {key: record.until for key, record in records.items() if not record.holds}, wanted)
     found = []
     for key, record in asked.items():
-        blockers, ahead = line.ahead(record.locks, queued[key].position)
+        blockers, ahead = lanes.ahead(record.locks, queued[key].position)
         since = instant(record.first_ms or queued[key].since_ms)
         priority, attempt = queued[key].priority, record.attempt
         what = WaitsFor.SLOT if record.invited else WaitsFor.LOCK
@@ -257,11 +255,15 @@ def _audit_entry(node: Node, path: str) -> ForcedRelease:
 
 
 def _as_held(ticket: Ticket, record: Record | None) -> Ticket:
-    """*ticket* without the locks that its owner has released since it was read."""
-    if record is None or not record.given:
+    """*ticket* before all others if its owner has lock nodes, and without the locks that were released since its read."""
+    if record is None:
         return ticket
-    held = set(record.locks)
-    return replace(ticket, locks=tuple(lock for lock in ticket.locks if lock in held))
+    if record.has_nodes:
+        ticket = replace(ticket, claim=_BEFORE_ALL)
+    if record.given:
+        held = set(record.locks)
+        ticket = replace(ticket, locks=tuple(lock for lock in ticket.locks if lock in held))
+    return ticket
 
 
 def _parked(every: Iterable[GroupListing], records: Mapping[str, Record], target: LockObject | None) -> list[Waiter]:
@@ -277,23 +279,21 @@ def _parked(every: Iterable[GroupListing], records: Mapping[str, Record], target
             moved = record.state is not State.PARKED or (record.key in records and records[record.key].has_tickets)
             if not moved and rules.concern(record.locks, target):
                 blockers = (*holders, *ahead[::-1])[:MOST_NAMED]
-                asked_ms = record.first_ms or record.asked_ms
-                since, waits_for, at = instant(asked_ms), WaitsFor.LEASE, 1 + len(ahead)
-                waiter = Waiter(
-                    record.owner, record.locks, at, since, blockers, -parked.rank, waits_for, record.attempt
-                )
-                found.append(waiter)
+                since, nth = instant(record.first_ms or record.asked_ms), 1 + len(ahead)
+                what, attempt = WaitsFor.LEASE, record.attempt
+                found.append(Waiter(record.owner, record.locks, nth, since, blockers, -parked.rank, what, attempt))
             ahead.append(permits.blocker(record, True))
     return found
 
 
 def _away(records: Iterable[Record], target: LockObject | None) -> list[Waiter]:
     """The requests that could have had their locks, and that their owners will ask for again."""
-    away = [record for record in records if record.away and rules.concern(record.locks, target)]
-    asked_ms = {one.key: one.first_ms or one.asked_ms for one in away}
-    away.sort(key=lambda one: asked_ms[one.key])
-    waits = [(one.owner, one.locks, 0, instant(asked_ms[one.key]), (), one.priority, WaitsFor.SLOT) for one in away]
-    return [Waiter(*shown, record.attempt) for shown, record in zip(waits, away, strict=True)]
+    away = [(one.first_ms or one.asked_ms, one) for one in records if one.away and rules.concern(one.locks, target)]
+    away.sort(key=itemgetter(0))
+    return [
+        Waiter(one.owner, one.locks, 0, instant(asked_ms), (), one.priority, WaitsFor.SLOT, one.attempt)
+        for asked_ms, one in away
+    ]
 
 
 def _foreign(store: ZooKeeperStore, locks: Iterable[Lock]) -> list[tuple[LockObject, Blocker]]:
