@@ -41,21 +41,21 @@ class ListedRows:
     store: Store
 
     def show(self, target: LockObject | None = None) -> list[Holder]:
-        held = self.listed(self.store.holding)
+        held = self._listed(self.store.holding)
         return rules.holders(((record.lease, record.query) for record in held), target)
 
     def leases(self) -> list[Lease]:
-        return [record.lease for record in self.listed(self.store.holding)]
+        return [record.lease for record in self._listed(self.store.holding)]
 
     def waiters(self, target: LockObject | None = None) -> list[Waiter]:
-        return self._waiters(self.present(), target)
+        return self._waiters(self._present(), target)
 
     def requests(self) -> tuple[list[Lease], list[Waiter]]:
-        records = self.present()
+        records = self._present()
         return [record.lease for record in records if record.state is State.GRANTED], self._waiters(records, None)
 
     def history(self, target: LockObject | None = None, *, most: int | None = None) -> list[Tenure]:
-        records = self.listed(self.store.tables.in_state(State.GRANTED, State.ENDED), most=most)
+        records = self._listed(self.store.tables.in_state(State.GRANTED, State.ENDED), most=most)
         leases = [record for record in records if not record.withdrawn]
         tenures = [tenure for record in leases if rules.concern((tenure := record.tenure).locks, target)]
         return sorted(tenures, key=lambda tenure: tenure.granted)
@@ -66,23 +66,23 @@ class ListedRows:
         return [entry for row in rows if (entry := validate.readable(log, 0, parse_audit, row))]
 
     def groups(self) -> list[GroupUse]:
-        stored = self.settings()
+        stored = self._group_settings()
         members: defaultdict[str, list[Record]] = defaultdict(list)
-        for record in self.present():
+        for record in self._present():
             if record.group_key is not None and record.state is not State.WAITING:
                 members[record.lease_group].append(record)
         return [_use(name, stored.get(name), members[name]) for name in sorted({*stored, *members})]
 
-    def present(self) -> list[Record]:
+    def _present(self) -> list[Record]:
         """The requests that wait or hold."""
-        return self.listed(or_(self.store.queued, self.store.away, self.store.holding))
+        return self._listed(or_(self.store.queued, self.store.away, self.store.holding))
 
-    def listed(self, *where: ColumnElement[bool], most: int | None = None) -> list[Record]:
+    def _listed(self, *where: ColumnElement[bool], most: int | None = None) -> list[Record]:
         """The readable records of the requests that meet all of *where*; see :meth:`.Store.rows`."""
         rows = self.store.rows(*where, most=most)
         return [record for row in rows if (record := validate.readable(log, 0, _whole, row))]
 
-    def settings(self) -> dict[str, Group]:
+    def _group_settings(self) -> dict[str, Group]:
         """The settings of all groups, by name."""
         rows = self.store.all(select(self.store.tables.group))
         found = (validate.readable(log, 0, parse_group, row) for row in rows)
@@ -90,7 +90,7 @@ class ListedRows:
 
     def _waiters(self, records: Sequence[Record], target: LockObject | None) -> list[Waiter]:
         grouped = any(record.state is State.PARKED for record in records)
-        return _waiters(records, target, self.settings() if grouped else {})
+        return _waiters(records, target, self._group_settings() if grouped else {})
 
 
 def _whole(row: Mapping[Any, Any]) -> Record:
