@@ -191,7 +191,7 @@ def tickets_kept_away(patch: Patch) -> None:
 @mutation(first_in_its_group_and_blocked_by_locks)
 def place_lost_while_blocked_by_locks(patch: Patch) -> None:
     """Whoever has waited for a table begins at the end of its group's queue, again and again."""
-    edit(patch, Parked, "of", "record.share.number or record.ticket_epoch", "record.ticket_epoch + record.version + 1")
+    edit(patch, Parked, "of", "record.share.place or record.ticket_epoch", "record.ticket_epoch + record.version + 1")
 
 
 @step_by_step
@@ -312,7 +312,7 @@ def a_more_urgent_one_is_left_alone(stage: Stage) -> None:
 @mutation(a_more_urgent_one_is_left_alone)
 def age_of_a_claimed_place_forgotten(patch: Patch) -> None:
     """Whoever claims a place makes it young again, and the next one passes."""
-    edit(patch, permits, "park", "since_ms=taken.since_ms", "since_ms=store.time_ms()")
+    edit(patch, permits, "park", "placed_ms=taken.since_ms", "placed_ms=store.time_ms()")
 
 
 def taken_up_while_it_is_parked(stage: Stage) -> None:

@@ -87,7 +87,7 @@ class Parked(NamedTuple):
     def of(cls, record: Record) -> Parked:
         """The entry that *record*'s request gets by its next write. A name is used only once."""
         assert record.share is not None
-        number, since_ms = record.share.number or record.ticket_epoch, record.share.since_ms
+        number, since_ms = record.share.place or record.ticket_epoch, record.share.placed_ms
         name = f"{record.lease_id}-{record.version + 1}-{number}-{record.priority}-{since_ms}"
         return cls(number, -record.priority, record.ticket_epoch, record.key, name, since_ms)
 
@@ -225,7 +225,7 @@ def park(store: ZooKeeperStore, record: Record, passing_s: float) -> Record:
     """*record* as it is parked. Its position is chosen once: its own, or one that it claims as in the tables' queues."""
     share = record.share
     assert share is not None
-    if not share.number:
+    if not share.place:
         others = [other for other in look(store, share).parked if other.key != record.key]
         claimed = None
         if queueing.may_overtake(Position.newcomer(record.priority), [other.position for other in others]):
@@ -235,7 +235,7 @@ def park(store: ZooKeeperStore, record: Record, passing_s: float) -> Record:
             )
             claimed = waiting.claimed(queueing.join(own, [other.timed for other in others], oldest_ms))
         taken = claimed or Claim(record.ticket_epoch, record.asked_ms or store.time_ms())
-        share = share._replace(number=taken.zxid, since_ms=taken.since_ms)
+        share = share._replace(place=taken.zxid, placed_ms=taken.since_ms)
     share = share._replace(permit=None)
     parked = replace(record, state=State.PARKED, written=0, placeholders=(), share=share, permits=())
     return replace(parked, share=share._replace(ticket=Parked.of(parked).name))

@@ -59,15 +59,15 @@ class Share(NamedTuple):
     :param permit: the number of its permit, from the invitation or grant to the end of the lease; None: it has none. A
         heavy request has more of them (:attr:`.Record.permits`).
     :param ticket: the name of its entry in the group's queue; "": it has none.
-    :param number: of its position in that queue, chosen when it is first parked, at *since_ms*; 0 before.
+    :param place: :attr:`.Position.number` in that queue, chosen when it is first parked, at *placed_ms*; 0 before.
     """
 
     group: str
     most: int
     permit: int | None = None
     ticket: str = ""
-    number: int = 0
-    since_ms: int = 0
+    place: int = 0
+    placed_ms: int = 0
 
 
 @dataclass(frozen=True)
@@ -339,8 +339,8 @@ class Record:
             validate.number(number, "permit")
         if share := self.share:
             validate.texts(share._asdict(), ("group", "ticket"))
-            validate.numbers(share._asdict(), ("most", "number"))
-            validate.number(share.since_ms, "since_ms", validate.MOST_MS)
+            validate.numbers(share._asdict(), ("most", "place"))
+            validate.number(share.placed_ms, "placed_ms", validate.MOST_MS)
             if share.permit is not None:
                 validate.number(share.permit, "permit")
             if not share.group or not share.most or "/" in share.ticket:

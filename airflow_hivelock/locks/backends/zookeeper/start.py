@@ -83,7 +83,7 @@ def start(existing: Record | None, request: LockRequest, process: str, begin: in
         and invitations.keeps_position(call, existing.earlier.call, request.locks, existing.locks)
     ):
         if share and existing.share and share.group == existing.share.group:
-            share = share._replace(number=existing.share.number, since_ms=existing.share.since_ms)
+            share = share._replace(place=existing.share.place, placed_ms=existing.share.placed_ms)
         # A person may have changed the priority.
         return replace(
             fresh,
