@@ -101,10 +101,8 @@ def may_overtake(own: Position, waiting: Iterable[Position]) -> bool:
 
 
 def may_pass(own: Position, other: TimedPosition, oldest: int, *, equals: bool = False) -> bool:
-    """Whether a request at *own* may overtake one at *other*: that has a lower priority, and waits since after *oldest*.
-
-    :param equals: it may also overtake one of the same priority.
-    """
+    """Whether a request at *own* may overtake the *other*, of lower (*equals*: or the same) priority, if that has not
+    waited since *oldest*."""
     return (other.position.rank > own.rank - equals) and other.since > oldest
 
 
@@ -131,10 +129,8 @@ def reprioritized(
     """The new position of a waiter after a person has changed its priority.
 
     A lowered request is a new arrival. A raised one overtakes others as a new arrival does, but it starts at its
-    present position. None: it has waited since *oldest* or before. So have all requests before it, and it can overtake
-    none of them.
+    position *before*. None: it has waited since *oldest* or before, and so have all requests before it.
 
-    :param before: its present position.
     :param own: its position as a new arrival of the new priority.
     """
     if own.position.rank > before.position.rank:
