@@ -131,6 +131,8 @@ def test_a_statement_locks_what_sparks_plan_touches(statement: str, locks: HiveL
 @pytest.mark.parametrize("judged", JUDGED, ids=lambda each: each.example)
 def test_the_planners_differ_where_it_is_judged(judged: Judged, spark: SparkSession) -> None:
     """Remove a row of tests/support/sql/judged.py that is no longer true."""
+    if pyspark.__version__ < "4" and " function " in judged.example:
+        pytest.skip("Spark 3.5 has no functions in SQL")
 
     def shown(found: Plan) -> list[str]:
         locked = [*map(str, found.reads), *(f"{each}!" for each in found.writes)]
