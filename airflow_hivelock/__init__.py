@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from airflow_hivelock.callbacks import release_locks
     from airflow_hivelock.hooks import HiveLockHook
+    from airflow_hivelock.locks.plan.manifest import locks_of_manifest
     from airflow_hivelock.operators.block import hive_lock
     from airflow_hivelock.operators.force_unlock import HiveForceUnlockOperator
     from airflow_hivelock.operators.hold import hold
@@ -32,6 +33,7 @@ __all__ = [
     "hive_lock",
     "hold",
     "locked",
+    "locks_of_manifest",
     "release_locks",
 ]
 
@@ -48,6 +50,7 @@ _HOMES = {
     "hive_lock": "operators.block",
     "hold": "operators.hold",
     "locked": "operators.locked",
+    "locks_of_manifest": "locks.plan.manifest",
     "release_locks": "callbacks",
 }
 

@@ -22,6 +22,7 @@ from airflow_hivelock import (
     hold,
     locked,
     locks,
+    locks_of_manifest,
     metrics,
     release_locks,
 )
@@ -81,6 +82,7 @@ def _airflow() -> Iterator[str]:
     yield from _kind(HiveUnlockOperator)
     yield from _function(hive_lock)
     yield from _function(hold)
+    yield from _function(locks_of_manifest)
     yield from _kind(HiveForceUnlockOperator)
     yield "## Sensor"
     yield from _kind(HiveLockSensor, NAMES)
