@@ -9,7 +9,7 @@ EXECS := $(METASTORES) $(PACKED)
 SPARKS := 3.5 4.0
 HADOOP_CLIENT := 3.5.0
 
-.PHONY: help install lint unit check test test-race test-spark test-airflow soak bench bench-leases bench-airflow structure demo wheel clean test-cluster test-security test-yarn test-ui pictures reference docs spec test-faults test-hives test-jobs test-lineage test-mysql matrix fuzz release test-upgrade
+.PHONY: help install lint unit check test test-race test-spark test-airflow soak bench bench-leases bench-airflow structure demo wheel clean test-cluster test-security test-yarn test-ui pictures reference docs spec test-faults test-hives test-jobs test-lineage test-dbt test-mysql matrix fuzz release test-upgrade
 
 help:
 	@echo "make install        make .venv: the package, Airflow, PySpark and the tools"
@@ -38,6 +38,7 @@ help:
 	@echo "make test-security  ZooKeeper, Hive and PostgreSQL with Kerberos, LDAP and TLS"
 	@echo "make test-ui        the page in a real browser"
 	@echo "make test-lineage   the events of the OpenLineage provider for tasks with locks (1 min)"
+	@echo "make test-dbt       dbt models under locks, with real Cosmos, dbt, Spark and ZooKeeper (2 min)"
 	@echo "make matrix         other versions of Python, Airflow and the dependencies (15 min; FULL=1: all, 40 min)"
 	@echo "make soak           the lock protocol under faults, simulated and with real processes (15 min)"
 	@echo "make fuzz           hostile input to everything that parses (SECONDS=300)"
@@ -150,6 +151,18 @@ test-jobs: .venv-jobs/installed
 
 test-lineage: .venv-lineage/installed
 	.venv-lineage/bin/python -m pytest tests/lineage
+
+# dbt wants older versions of what .venv has, so it is beside it, too.
+.venv-dbt/installed: tests/dbt/requirements.txt $(VENV)/installed
+	$(PYTHON) -m venv .venv-dbt
+	echo "import site; site.addsitedir('$(CURDIR)/$(VENV)/lib/$(notdir $(PYTHON))/site-packages')" \
+		> .venv-dbt/lib/$(notdir $(PYTHON))/site-packages/hivelock.pth
+	.venv-dbt/bin/pip install --quiet --upgrade pip
+	.venv-dbt/bin/pip install --quiet --no-deps --requirement $<
+	touch $@
+
+test-dbt: .venv-dbt/installed
+	.venv-dbt/bin/python -m pytest tests/dbt
 
 test-cluster: install
 	$(BIN)/python -m pytest -m cluster tests/system/cluster tests/system/race

@@ -32,6 +32,7 @@ class Kind(enum.Enum):
     DAG = enum.auto()
     JOB = enum.auto()
     NOTEBOOK = enum.auto()
+    DBT = enum.auto()
     SCRIPT = enum.auto()
     SHELL = enum.auto()
     JSON = enum.auto()
@@ -114,6 +115,8 @@ def _of_python(text: str) -> Kind:
         if isinstance(node, ast.Import | ast.ImportFrom)
         for name in node.names
     }
+    if any(name.partition(".")[0] in ("cosmos", "dbt") for name in imported):
+        return Kind.DBT
     if "airflow_hivelock.spark" in imported:
         return Kind.NOTEBOOK if "enable_hive_locks" in text else Kind.JOB
     if not imported or any(re.fullmatch(r"airflow_hivelock|airflow(\..*)?", name) for name in imported):

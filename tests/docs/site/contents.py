@@ -8,6 +8,7 @@ PARTS: dict[str, list[str]] = {
         "docs/guides/lock-one-job.md",
         "docs/guides/any-operator.md",
         "docs/guides/in-a-dag.md",
+        "docs/guides/dbt-and-cosmos.md",
         "docs/guides/rerun-a-month.md",
         "docs/guides/alter-a-big-table.md",
         "docs/guides/free-stale-locks.md",

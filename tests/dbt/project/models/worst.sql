@@ -1,0 +1,2 @@
+{{ config(materialized="view", alias="worst_carriers") }}
+select name, delay from {{ ref("delays") }} where delay > 60
