@@ -36,7 +36,7 @@ help:
 	@echo "make test-yarn      real Airflow, YARN and HDFS: applications that outlive their tasks"
 	@echo "make test-faults    networks, disks and clocks that fail (10 min)"
 	@echo "make test-security  ZooKeeper, Hive and PostgreSQL with Kerberos, LDAP and TLS"
-	@echo "make test-ui        the page in a real browser"
+	@echo "make test-ui        the page in a real browser, and the levers on tasks that wait (15 min)"
 	@echo "make test-lineage   the events of the OpenLineage provider for tasks with locks (1 min)"
 	@echo "make test-dbt       dbt models under locks, with real Cosmos, dbt, Spark and ZooKeeper (2 min)"
 	@echo "make matrix         other versions of Python, Airflow and the dependencies (15 min; FULL=1: all, 40 min)"
@@ -98,11 +98,14 @@ $(VENV)/ui: $(VENV)/installed
 	touch $@
 
 test-ui: $(VENV)/ui
-	HIVELOCK_UI=1 $(BIN)/python -m pytest -s tests/system/ui
+	HIVELOCK_UI=1 $(BIN)/python -m pytest -s tests/system/ui tests/system/levers
 
 # docs/images, from the real thing: the page, and what the last `make demo` has left.
 pictures: $(VENV)/ui
 	$(BIN)/python -m tests.system.ui.pictures
+	mkdir -p build/pictures
+	HIVELOCK_UI=1 PICTURES=build/pictures $(BIN)/python -m pytest tests/system/levers/test_levers.py -k sales
+	for lever in expected reserved group; do cp build/pictures/$$lever-sales.png docs/images/$$lever.png; done
 	if [ -e demo-output/timeline.png ]; then cp demo-output/timeline.png docs/images/demo.png; fi
 
 # Another Spark, which runs jobs only: the servers come out of the newest one's jars, and all else is .venv's.
