@@ -88,7 +88,7 @@ class ChangingPriority(Suite):
         waiting = queue(manager, patient=1, later=1)
         wait_until(manager, waiting["later"].listed().since + A_MOMENT)
         with connect(passing_s=A_MOMENT.total_seconds() / 2) as strict:
-            with pytest.raises(InvalidRequest, match="later has waited"):
+            with pytest.raises(InvalidRequest, match="later cannot overtake"):
                 strict.force_priority("later", 9, **BY)
             assert strict.audit() == []
             young = Polling(strict, "young", writes=[DAY1])
