@@ -11,6 +11,7 @@ import pytest
 from airflow_hivelock.locks import rules
 from airflow_hivelock.locks.backend import Blocked, Capabilities, NeedsSlot
 from airflow_hivelock.locks.model import Lease
+from airflow_hivelock.locks.pending import Silent
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -48,9 +49,11 @@ class Polling:
         self.pending = manager.begin(request, self._changed.set)
 
     def blocked(self) -> Blocked:
-        """Poll once, and so join the queue; it must not be granted."""
+        """Poll once, and so join the queue; it must not be granted. While the store does not answer, poll again."""
         self._changed.clear()
-        outcome = self.pending.poll()
+        deadline = time.monotonic() + PATIENCE_S
+        while isinstance(outcome := self.pending.poll(), Silent) and time.monotonic() < deadline:
+            self._changed.wait(outcome.recheck_s)
         assert isinstance(outcome, Blocked), f"granted, where it had to wait: {outcome}"
         return outcome
 
