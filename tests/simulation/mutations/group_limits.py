@@ -196,7 +196,24 @@ def too_heavy_one_waits(patch: Patch) -> None:
 @mutation(above_the_limit)
 def too_heavy_one_waits_on(patch: Patch) -> None:
     """The limit is lowered below a waiter's weight, and its group waits behind it for ever."""
-    edit(patch, permits, "wait_for_permit", "    seen.check(record)\n", "")
+    edit(patch, permits, "wait_for_permit", "    seen = fitting(store, record, seen)\n", "")
+
+
+def raised_where_the_asker_lags(stage: Stage) -> None:
+    ops, mine = stage.process("ops"), stage.process("mine", server=1)
+    sets(ops, 1)
+    mine.releases(mine.gets("a", [], ["w.a"], limit=NINE))
+    sets(ops, 2)
+    try:
+        mine.gets("b", [], ["w.b"], limit=heavy(2))
+    except InvalidRequest as error:
+        raise AssertionError("the limit is 2") from error
+
+
+@mutation(raised_where_the_asker_lags)
+def refused_by_a_stale_limit(patch: Patch) -> None:
+    """A server lags behind a limit that was raised, and the request fails."""
+    edit(patch, permits, "fitting", "        store.client.submit(Sync())\n", "")
 
 
 def dead_and_above_the_limit(stage: Stage) -> None:

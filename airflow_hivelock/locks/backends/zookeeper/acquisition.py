@@ -197,7 +197,7 @@ class ZooKeeperAcquisition:
             self._bring_back_earlier_waiters(turn.position)
         group = permits.look(store, mine.share) if mine.share else None
         if group:
-            group.check(mine)
+            group = permits.fitting(store, mine, group)
         if group and group.free(mine, None) is None:
             if self._request.has_slot:
                 return permits.wait_for_holders(store, group) or Blocked((self._quicker(),))

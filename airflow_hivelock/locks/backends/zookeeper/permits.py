@@ -27,10 +27,11 @@ from airflow_hivelock.locks.backends.zookeeper.client import (
     Names,
     Refused,
     SetData,
+    Sync,
 )
 from airflow_hivelock.locks.backends.zookeeper.queue import Claim
 from airflow_hivelock.locks.backends.zookeeper.record import PERMIT, Record, Share, State
-from airflow_hivelock.locks.errors import StoreCorrupted, StoreUnavailable
+from airflow_hivelock.locks.errors import InvalidRequest, StoreCorrupted, StoreUnavailable
 from airflow_hivelock.locks.model import Blocker, Group, LockMode, owner_key
 from airflow_hivelock.locks.queueing import Position, TimedPosition
 
@@ -206,6 +207,22 @@ def look_at(
     return GroupLook(key, root.stat.version, numbers, tuple(queue), group)
 
 
+def fitting(store: ZooKeeperStore, record: Record, seen: GroupLook) -> GroupLook:
+    """A look in which the group's limit has room for *record*: the one that was *seen*, or a newer one.
+
+    :raises InvalidRequest: it weighs more than its group may hold.
+    """
+    try:
+        seen.check(record)
+    except InvalidRequest:
+        # The limit may come from a server that lags behind: only a read after a sync decides.
+        assert record.share is not None
+        store.client.submit(Sync())
+        seen = look(store, record.share)
+        seen.check(record)
+    return seen
+
+
 def permitted(store: ZooKeeperStore, record: Record, seen: GroupLook | None = None) -> tuple[Record, SetData] | None:
     """*record* with free permits, and an operation that fails if another request has taken one since, or the limit has
     changed. None: it must wait.
@@ -253,7 +270,7 @@ def wait_for_permit(lookout: Lookout) -> Blocked | GroupLook | None:
     seen = look(store, record.share)
     if ahead := seen.ahead(mine):
         return _wait_behind(lookout, ahead)
-    seen.check(record)
+    seen = fitting(store, record, seen)
     if seen.free(record, mine) is None:
         # Look again with a watch: the first look had none, and the group may have changed since.
         seen = look(store, record.share, lookout.wake)
