@@ -90,7 +90,7 @@ check: lint unit
 
 # A third of what tests take is waiting for servers, so three at a time, on two cores. In the order given, for the long ones come first then.
 test: install
-	$(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder --ignore tests/system/deaths --ignore tests/system/jobs --ignore tests/system/ui tests/system tests
+	$(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder --ignore tests/system/deaths --ignore tests/system/jobs --ignore tests/system/levers --ignore tests/system/ui tests/system tests
 
 $(VENV)/ui: $(VENV)/installed
 	$(BIN)/pip install --quiet --constraint constraints.txt --group ui

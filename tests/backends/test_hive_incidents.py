@@ -131,7 +131,7 @@ def test_a_lock_is_freed_on_the_object_that_is_named_and_on_no_other(hive: HiveS
 
 
 def test_other_stores_free_no_locks_of_hives() -> None:
-    with pytest.raises(Unsupported, match="its ZooKeeper, or its metastore"):
+    with pytest.raises(Unsupported, match="its ZooKeeper or its metastore"):
         connect("memory://").force_unlock("root_1", reason=WHY, user="ann")
 
 

@@ -540,7 +540,7 @@ def test_of_two_processes_of_an_owner_that_ask_at_once_the_later_takes_up_the_ea
 ) -> None:
     lease = manager.acquire(owner="me", writes=[DAY])
     late = Polling(manager, "me", writes=[DAY])
-    with mock.patch.object(MetastoreAcquisition, "_standing", return_value=None):  # it looked before the other asked
+    with mock.patch.object(MetastoreAcquisition, "_existing", return_value=None):  # it looked before the other asked
         late.blocked()
     assert late.granted() == lease
     assert manager.waiters() == []
