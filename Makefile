@@ -13,7 +13,7 @@ HADOOP_CLIENT := 3.5.0
 
 help:
 	@echo "make install        make .venv: the package, Airflow, PySpark and the tools"
-	@echo "make check          the linters and the quick tests, for each commit (3 min)"
+	@echo "make check          the linters and the quick tests, for each commit (4 min)"
 	@echo "make test           all tests (15 min)"
 	@echo "make demo           the main job from end to end, on real servers (4 min; KEEP=1 leaves Airflow running; DATABASE=sqlite)"
 	@echo "make docs           the documentation with search: build/site/index.html (1 min)"
