@@ -40,12 +40,13 @@ class Notified:
 class Listener:
     """Polls for changes: at once after a new waiter, and then less and less often. One thread uses it.
 
-    :param longest_s: the longest pause between two looks, in seconds.
+    :param longest_s: the longest pause between two looks, in seconds; :func:`.jitter` makes it up to half longer.
     """
 
     FIRST_S = 0.01
     GROWTH = 1.1
-    """A change is found late by a tenth of the wait at most. With more, clients that wait for one another add up their delays."""
+    """A change is found late by about a tenth of the wait. If it were more, clients that wait for one another would add up
+    their delays."""
 
     def __init__(self, longest_s: float) -> None:
         self._longest_s = longest_s
