@@ -82,7 +82,7 @@ UPGRADED: Theme = {"upgrade": 0.4}
 THEMES: tuple[Theme, ...] = (
     {},
     {},
-    {},
+    LIMITS_CHANGE,
     CLEAN_UP,
     DATABASES,
     QUEUES,
