@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import time
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -22,6 +23,19 @@ def pauses(first_s: float, most_s: float, factor: float = 2.0) -> Iterator[float
     while True:
         yield pause_s
         pause_s = min(factor * pause_s, most_s)
+
+
+def tries(most: int) -> Iterator[int]:
+    """Yield the numbers of at most *most* tries from 0. Sleep before each one, apart from the first two.
+
+    For a step that fails only because another client was first. The second try follows at once, because that client
+    has finished. Pauses grow from about 1 ms to 0.1 s, so that many clients do not fail one another for ever.
+    """
+    pause_s = pauses(0.001, 0.1)
+    for number in range(most):
+        if number > 1:
+            time.sleep(jitter() * next(pause_s))
+        yield number
 
 
 def jitter() -> float:

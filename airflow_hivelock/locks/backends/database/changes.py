@@ -25,6 +25,7 @@ from airflow_hivelock.locks.backends.database.store import of
 from airflow_hivelock.locks.backends.database.values import parse_group
 from airflow_hivelock.locks.errors import StoreUnavailable
 from airflow_hivelock.locks.model import LeaseLimit, owner_key
+from airflow_hivelock.locks.pauses import tries
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -128,7 +129,7 @@ def release_part(store: Store, lease: Lease, objects: frozenset[LockObject]) -> 
 
 def reprioritize(store: Store, owner: str, priority: int, *, reason: str, user: str) -> bool:
     """See :meth:`.Backend.force_priority`."""
-    for _ in range(MAX_TRIES):
+    for _ in tries(MAX_TRIES):
         found = store.records(store.tables.request.c.owner_key == owner_key(owner))
         if not found or found[0].state is not State.WAITING:
             return False

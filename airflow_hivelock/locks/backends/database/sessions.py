@@ -11,6 +11,7 @@ from sqlalchemy import exc
 
 from airflow_hivelock.locks.backends.database.transaction import StoreTransaction
 from airflow_hivelock.locks.errors import AccessDenied, HiveLockError, StoreCorrupted, StoreUnavailable, UpgradeNeeded
+from airflow_hivelock.locks.pauses import tries
 from airflow_hivelock.locks.url import shown
 
 if TYPE_CHECKING:
@@ -49,7 +50,7 @@ class Sessions:
 
         :raises StoreUnavailable: it is unknown whether they were committed.
         """
-        for tries in range(MAX_TRIES):
+        for number in tries(MAX_TRIES):
             try:
                 with self._driver_session() as session:
                     transaction = StoreTransaction(partial(self.dialect.send, session), self.engine.dialect)
@@ -60,7 +61,7 @@ class Sessions:
                 if not self.dialect.passing(_driver_error(error)):
                     raise self._translation(error) from error
                 log.debug(
-                    "transaction %d of %r was rolled back because of a conflict with another one", tries + 1, self
+                    "transaction %d of %r was rolled back because of a conflict with another one", number + 1, self
                 )
         raise StoreUnavailable(
             f"{self!r}: {MAX_TRIES} transactions in a row were rolled back because of conflicts. Try again"

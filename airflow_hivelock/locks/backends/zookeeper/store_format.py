@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from airflow_hivelock.locks import formats, validate
 from airflow_hivelock.locks.backends.zookeeper.client import Check, Commit, Create, Get, Refused, SetData, Sync
 from airflow_hivelock.locks.errors import StoreCorrupted, StoreUnavailable
+from airflow_hivelock.locks.pauses import tries
 
 if TYPE_CHECKING:
     from airflow_hivelock.locks.backends.zookeeper.client import Client, Node, Op
@@ -46,7 +47,7 @@ class StoreFormat:
 
         :raises UpgradeNeeded: the store is for readers of a later format.
         """
-        for _ in range(MAX_TRIES):
+        for _ in tries(MAX_TRIES):
             node = self._client.submit(Sync(), Get(self.path))[1]
             found, raised_by = _parse(self.path, node)
             if found and found.min_reader > self._mine.format:
