@@ -23,7 +23,7 @@ from airflow_hivelock.locks.hive.coverage import Finding, check, findings_fail, 
 from airflow_hivelock.locks.invalid import printable
 from airflow_hivelock.locks.model import Group, LeaseLimit, LockObject
 from airflow_hivelock.locks.model.group import check_weight
-from airflow_hivelock.locks.statements import groups
+from airflow_hivelock.locks.statements import requests
 from airflow_hivelock.locks.statements.session import StatementSession
 from airflow_hivelock.locks.statements.statement import Result
 
@@ -301,12 +301,12 @@ def _group(args: argparse.Namespace, manager: LockManager) -> Result:
     user = _actor(args.user)
     match args.names:
         case [] | ["list"]:
-            return groups.show(manager.groups())
+            return requests.show_groups(manager.groups())
         case ["set", name] if args.leases is not None:
             weight = 1 if args.weight is None else args.weight
-            return groups.set_group(manager, Group(name, args.leases, weight, args.comment), user, args.reason)
+            return requests.set_group(manager, Group(name, args.leases, weight, args.comment), user, args.reason)
         case ["drop", name]:
-            return groups.drop_group(manager, name, user, args.reason)
+            return requests.drop_group(manager, name, user, args.reason)
     raise InvalidRequest("write group list, group set NAME --leases N, or group drop NAME")
 
 

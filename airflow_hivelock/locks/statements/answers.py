@@ -24,13 +24,12 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
 
     from airflow_hivelock.locks.expected import WaitRange
-    from airflow_hivelock.locks.hive.catalog import Catalog
     from airflow_hivelock.locks.hive.transactional import TransactionalLock
     from airflow_hivelock.locks.manager import LockManager
     from airflow_hivelock.locks.model import Holder, Lease, Lock, LockObject, Waiter, Work
     from airflow_hivelock.locks.plan import Follows
     from airflow_hivelock.locks.plan.text import Plan
-    from airflow_hivelock.locks.statements.statement import ExplainLocks, ShowAudit, ShowHistory
+    from airflow_hivelock.locks.statements.statement import ShowPast
 
 log = logging.getLogger(__name__)
 
@@ -109,7 +108,7 @@ def expected_waits(manager: LockManager, leases: Sequence[Lease], waiters: Seque
         return {}
 
 
-def history(manager: LockManager, target: LockObject | None, asked: ShowHistory) -> Result:
+def history(manager: LockManager, target: LockObject | None, asked: ShowPast) -> Result:
     """The result of SHOW HISTORY of *target*.
 
     :raises Unsupported: the lock store keeps no history.
@@ -128,7 +127,7 @@ def history(manager: LockManager, target: LockObject | None, asked: ShowHistory)
     return Result(columns, rows, render.show_history(found))
 
 
-def audit(manager: LockManager, target: LockObject | None, asked: ShowAudit) -> Result:
+def audit(manager: LockManager, target: LockObject | None, asked: ShowPast) -> Result:
     """The result of SHOW AUDIT of *target*.
 
     :raises Unsupported: the lock store keeps no audit trail.
@@ -305,31 +304,12 @@ def _row(manager: LockManager, lease_id: str) -> Result:
     return leases([lease] if lease else [], None, extended=False)
 
 
-def explain(
-    statement: ExplainLocks,
-    manager: LockManager,
-    *,
-    user: str,
-    catalog: Catalog | None,
-    unpartitioned: Collection[str],
-    partition_columns: Mapping[str, Sequence[str]] | None,
-    follows: Follows,
-    concurrency: bool,
-    txn: settings.TxnSettings,
-) -> Result:
-    """The result of EXPLAIN LOCKS in a session with these settings.
+def explain(found: Plan, manager: LockManager, user: str, follows: Follows, *, concurrency: bool) -> Result:
+    """The result of EXPLAIN LOCKS for the plan *found* of *user*.
 
+    :param follows: the table of commands that the plan follows.
     :param concurrency: whether the session locks at all.
     """
-    found = plan.plan_sql(
-        statement.sql if concurrency else f"{settings.OFF};\n{statement.sql}",
-        catalog,
-        database=statement.database,
-        unpartitioned=unpartitioned,
-        partition_columns=partition_columns,
-        locks=follows,
-        txn=txn,
-    )
     planned = rules.with_parents(found.reads, found.writes)
     taken = _taken(manager, user, found, planned)
     stored = {lock.object: kept for lock, kept in taken.items()}

@@ -5,37 +5,19 @@ from __future__ import annotations
 import difflib
 import re
 
+from airflow_hivelock.locks.statements.statement import SYNTAX
+
 _ALIKE = 0.75
 """The similarity, from 0 to 1, from which a word counts as a typing error of another."""
 
 _SLASHED = re.compile(r"(?P<table>[\w.`]+)/(?P<levels>\w+=[^\s/]+(?:/\w+=[^\s/]+)*)")
 _UNQUOTED = re.compile(r"(?P<column>\w+)\s*=\s*(?P<value>[^\s'\"`,()]*[^\s'\"`,()0-9][^\s'\"`,()]*)\s*[,)]")
 
+_FIRST_WORDS = re.compile(r"(?!USE|SET name)[A-Z]+(?: [A-Z]+)*\b")
 
 BEGINNINGS = (
-    "SHOW LOCKS",
-    "LOCK TABLE",
-    "LOCK DATABASE",
-    "UNLOCK TABLE",
+    *(words[0] for words in map(_FIRST_WORDS.match, SYNTAX.replace("{TABLE", "TABLE").splitlines()) if words),
     "UNLOCK DATABASE",
-    "SHOW LEASE",
-    "GRAB LEASE",
-    "RESERVE",
-    "EXTEND LEASE",
-    "DROP LEASE",
-    "SHOW WAITERS",
-    "DROP FORCE LEASE",
-    "DROP FORCE REQUEST",
-    "ALTER FORCE REQUEST",
-    "SHOW HISTORY",
-    "SHOW AUDIT",
-    "SHOW GROUPS",
-    "SET GROUP",
-    "DROP GROUP",
-    "SHOW TRANSACTIONS",
-    "ABORT TRANSACTIONS",
-    "DROP FORCE LOCK",
-    "EXPLAIN LOCKS",
 )
 """The first words of the statements, without USE and SET."""
 

@@ -14,33 +14,7 @@ from airflow_hivelock.locks.model.object import DEFAULT_PARTITION
 from airflow_hivelock.locks.plan.cursor import Tokens
 from airflow_hivelock.locks.plan.sql import LockDialect, Sql
 from airflow_hivelock.locks.statements import hints
-from airflow_hivelock.locks.statements.statement import (
-    SYNTAX,
-    AbortTransactions,
-    AcquireLock,
-    AlterForceRequest,
-    DropForceLease,
-    DropForceLock,
-    DropForceRequest,
-    DropGroup,
-    DropLease,
-    ExplainLocks,
-    ExtendLease,
-    GrabLease,
-    Reserve,
-    SetGroup,
-    SetLine,
-    ShowAudit,
-    ShowGroups,
-    ShowHistory,
-    ShowLease,
-    ShowLocks,
-    ShowTransactions,
-    ShowWaiters,
-    Statement,
-    Unlock,
-    Use,
-)
+from airflow_hivelock.locks.statements import statement as parsed
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -59,16 +33,16 @@ _RESERVED = frozenset({"DATABASE", "EXTENDED", "PARTITION", "SCHEMA", "TABLE"})
 """Words that are names only in back quotes."""
 
 
-def parse(text: str, database: str = "default") -> list[Statement]:
+def parse(text: str, database: str = "default") -> list[parsed.Statement]:
     """The statements of *text*, which are separated by ``;``.
 
     :param database: the database of names without one, until a ``USE``.
     :raises InvalidRequest: one statement is malformed. The message has the place and the expected token.
     """
-    statements: list[Statement] = []
+    statements: list[parsed.Statement] = []
     for part in _split(text):
         statement = _Parser(part, database).parse()
-        if isinstance(statement, Use):
+        if isinstance(statement, parsed.Use):
             database = statement.database
         statements.append(statement)
     return statements
@@ -96,87 +70,89 @@ class _Parser(Tokens):
         super().__init__(statement)
         self._database = database
 
-    def parse(self) -> Statement:
+    def parse(self) -> parsed.Statement:
         statement = self._statement()
         if not self.done():
             self._refuse("the end of the statement")
         return statement
 
-    def _statement(self) -> Statement:
+    def _statement(self) -> parsed.Statement:
         if self.take("SHOW", "LOCKS"):
             target = None if self.done() or self.sees("EXTENDED") else self._database_or_table()
-            return ShowLocks(target, self.take("EXTENDED"))
+            return parsed.ShowLocks(target, self.take("EXTENDED"))
         if self.take("LOCK"):
-            return AcquireLock(self._kind_and_object(), self._mode(), self.written(0))
+            return parsed.AcquireLock(self._kind_and_object(), self._mode(), self.written(0))
         if self.take("UNLOCK"):
-            return Unlock(self._kind_and_object())
+            return parsed.Unlock(self._kind_and_object())
         if self.take("SHOW", "LEASE"):
             target = None if self.take_type(TokenType.STAR) else self._table()
-            return ShowLease(target, self.take("EXTENDED"))
+            return parsed.ShowLease(target, self.take("EXTENDED"))
         if self.take("GRAB", "LEASE"):
-            return GrabLease(tuple(self._listed(self._lock)))
+            return parsed.GrabLease(tuple(self._listed(self._lock)))
         if self.take("RESERVE"):
             target = self._database_or_table()
             if not self.take("UNTIL"):
                 self._refuse("UNTIL")
             until = self._string("a time in quotes, as in '06:00',")
-            return Reserve(target, until, self._string("the reason in quotes") if self.take("REASON") else "")
+            return parsed.Reserve(target, until, self._string("the reason in quotes") if self.take("REASON") else "")
         if self.take("EXTEND", "LEASE"):
-            return ExtendLease(self._lease_id())
+            return parsed.ExtendLease(self._lease_id())
         if self.take("DROP", "LEASE"):
             lease_id = self._lease_id()
-            return DropLease(lease_id, tuple(self._listed(self._table)) if self.take("ON") else ())
+            return parsed.DropLease(lease_id, tuple(self._listed(self._table)) if self.take("ON") else ())
         if self.take("SHOW", "WAITERS"):
-            return ShowWaiters(None if self.done() else self._database_or_table())
+            return parsed.ShowWaiters(None if self.done() else self._database_or_table())
         if self.take("SHOW", "HISTORY"):
-            return ShowHistory(*self._past())
+            return parsed.ShowHistory(*self._past())
         if self.take("SHOW", "AUDIT"):
-            return ShowAudit(*self._past())
+            return parsed.ShowAudit(*self._past())
         if self.take("SHOW", "GROUPS"):
-            return ShowGroups()
+            return parsed.ShowGroups()
         if self.take("SET", "GROUP"):
             return self._set_group()
         if self.take("DROP", "GROUP"):
-            return DropGroup(self._group())
+            return parsed.DropGroup(self._group())
         if self.take("SHOW", "TRANSACTIONS"):
-            return ShowTransactions()
+            return parsed.ShowTransactions()
         if self.take("ABORT", "TRANSACTIONS"):
-            return AbortTransactions(self._numbers())
+            return parsed.AbortTransactions(self._numbers())
         if self.take("DROP", "FORCE", "LEASE"):
-            return DropForceLease(self._leases())
+            return parsed.DropForceLease(self._leases())
         if self.take("DROP", "FORCE", "REQUEST"):
-            return DropForceRequest(self._owner())
+            return parsed.DropForceRequest(self._owner())
         if self.take("ALTER", "FORCE", "REQUEST"):
             owner = self._owner()
             if not self.take("PRIORITY"):
                 self._refuse("PRIORITY")
-            return AlterForceRequest(owner, -self._number() if self.take_type(TokenType.DASH) else self._number())
+            return parsed.AlterForceRequest(
+                owner, -self._number() if self.take_type(TokenType.DASH) else self._number()
+            )
         if self.take("DROP", "FORCE", "LOCK"):
-            return DropForceLock(self._query_id(), self._kind_and_object() if self.take("ON") else None)
+            return parsed.DropForceLock(self._query_id(), self._kind_and_object() if self.take("ON") else None)
         if self.take("EXPLAIN", "LOCKS"):
             if self.done():
                 self._refuse("the statement to explain")
             sql = self.written(self.at)
             self.rest()
-            return ExplainLocks(sql, self._database)
+            return parsed.ExplainLocks(sql, self._database)
         if self.take("USE"):
-            return Use(LockObject(self._name()).database)
+            return parsed.Use(LockObject(self._name()).database)
         if self.take("SET"):
             self.rest()
-            return SetLine(Setting.parse(self.written(0)))
+            return parsed.SetLine(Setting.parse(self.written(0)))
         text = self.written(0)
         raise InvalidRequest(
             f"{_shown(text)} cannot run here.{hints.beginning(text)} EXPLAIN LOCKS shows another statement's locks. "
             "The statements are:",
-            *SYNTAX.splitlines(),
+            *parsed.SYNTAX.splitlines(),
         )
 
-    def _set_group(self) -> SetGroup:
+    def _set_group(self) -> parsed.SetGroup:
         name = self._group()
         if not self.take("LEASES"):
             self._refuse("LEASES, with the limit of the group,")
         leases, weight = self._number(), self._number() if self.take("WEIGHT") else 1
-        return SetGroup(
+        return parsed.SetGroup(
             Group(name, leases, weight, self._string("the comment in quotes") if self.take("COMMENT") else "")
         )
 

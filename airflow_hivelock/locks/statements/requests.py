@@ -1,4 +1,4 @@
-"""The answers of the statements that make or change a request in the queue."""
+"""The answers of the statements that change a request in the queue, and of those about groups of leases."""
 
 from __future__ import annotations
 
@@ -12,10 +12,11 @@ from airflow_hivelock.locks.model import WaitsFor
 from airflow_hivelock.locks.statements.statement import Result
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
     from datetime import datetime
 
     from airflow_hivelock.locks.manager import LockManager
-    from airflow_hivelock.locks.model import LockObject, Waiter
+    from airflow_hivelock.locks.model import Group, GroupUse, LockObject, Waiter
     from airflow_hivelock.locks.pending import Silent
 
 log = logging.getLogger(__name__)
@@ -75,3 +76,32 @@ def _waiter(manager: LockManager, owner: str) -> Waiter:
         if waiter.owner == owner:
             return waiter
     raise HiveLockError(f"{owner} is not in the queue; SHOW WAITERS lists the owners that are")
+
+
+def show_groups(found: Iterable[GroupUse]) -> Result:
+    """SHOW GROUPS: a row for each group, with its holders and its waiters, and how many permits each has or waits for."""
+    rows = tuple(
+        (
+            *(use.name, use.stored.leases if use.stored else None, use.stored.weight if use.stored else None),
+            *(use.taken, len(use.waiting), use.stored.comment if use.stored else ""),
+            *(", ".join(map(str, members)) for members in (use.holding, use.waiting)),
+        )
+        for use in found
+    )
+    return Result(("group", "leases", "weight", "taken", "waiting", "comment", "holders", "waiters"), rows)
+
+
+def set_group(manager: LockManager, group: Group, user: str, reason: str) -> Result:
+    """SET GROUP, by *user*."""
+    manager.set_group(group.name, group.leases, weight=group.weight, comment=group.comment, user=user, reason=reason)
+    return show_groups(use for use in manager.groups() if use.name == group.name)
+
+
+def drop_group(manager: LockManager, name: str, user: str, reason: str) -> Result:
+    """DROP GROUP, by *user*.
+
+    :raises HiveLockError: the store has no limit of that group.
+    """
+    if not manager.drop_group(name, user=user, reason=reason):
+        raise HiveLockError(f"group {name!r} has no limit in the lock store. SHOW GROUPS lists those that have one")
+    return Result(("group",), ((name,),), "")

@@ -16,35 +16,10 @@ from airflow_hivelock.locks.plan.data import as_kept
 from airflow_hivelock.locks.plan.existence import alike
 from airflow_hivelock.locks.plan.tables import KnownTables
 from airflow_hivelock.locks.reservations import parse_end
-from airflow_hivelock.locks.statements import answers, groups, render, requests
+from airflow_hivelock.locks.statements import answers, render, requests
+from airflow_hivelock.locks.statements import statement as parsed
 from airflow_hivelock.locks.statements.parse import parse
-from airflow_hivelock.locks.statements.statement import (
-    AbortTransactions,
-    AcquireLock,
-    AlterForceRequest,
-    DropForceLease,
-    DropForceLock,
-    DropForceRequest,
-    DropGroup,
-    DropLease,
-    ExplainLocks,
-    ExtendLease,
-    GrabLease,
-    Reserve,
-    Result,
-    SetGroup,
-    SetLine,
-    ShowAudit,
-    ShowGroups,
-    ShowHistory,
-    ShowLease,
-    ShowLocks,
-    ShowTransactions,
-    ShowWaiters,
-    Statement,
-    Unlock,
-    Use,
-)
+from airflow_hivelock.locks.statements.statement import Result
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -129,76 +104,66 @@ class StatementSession:
         statements = parse(text, self.database)
         keeps = "the audit trail" if self.manager.capabilities.audits else "the log"
         for kind, text in (
-            (DropForceLease, "DROP FORCE LEASE"),
-            (DropForceLock, "DROP FORCE LOCK"),
-            (DropForceRequest, "DROP FORCE REQUEST"),
-            (AlterForceRequest, "ALTER FORCE REQUEST"),
-            (AbortTransactions, "ABORT TRANSACTIONS"),
+            (parsed.DropForceLease, "DROP FORCE LEASE"),
+            (parsed.DropForceLock, "DROP FORCE LOCK"),
+            (parsed.DropForceRequest, "DROP FORCE REQUEST"),
+            (parsed.AlterForceRequest, "ALTER FORCE REQUEST"),
+            (parsed.AbortTransactions, "ABORT TRANSACTIONS"),
         ):
             found = [statement for statement in statements if isinstance(statement, kind)]
             if found and not self.reason.strip():
-                ids = [statement.query_id for statement in found if isinstance(statement, DropForceLock)]
+                ids = [statement.query_id for statement in found if isinstance(statement, parsed.DropForceLock)]
                 shown = [line for lock_id in ids for line in answers.describe_locks(self.manager, lock_id)]
                 raise InvalidRequest(f"{text} by {self.user} needs a reason (reason) for {keeps}", *shown)
         return (self._run(statement) for statement in statements)
 
-    def _run(self, statement: Statement) -> Result:
+    def _run(self, statement: parsed.Statement) -> Result:
         match statement:
-            case ShowLocks():
+            case parsed.ShowLocks():
                 return self._show_locks(statement)
-            case AcquireLock():
+            case parsed.AcquireLock():
                 return self._lock(statement)
-            case Unlock():
+            case parsed.Unlock():
                 return self._unlock(self.placed(statement.target))
-            case ShowLease():
+            case parsed.ShowLease():
                 return self._show_lease(statement)
-            case ShowWaiters():
+            case parsed.ShowWaiters():
                 return self._show_waiters(statement)
-            case GrabLease() | Reserve() | ExtendLease() | DropLease():
+            case parsed.GrabLease() | parsed.Reserve() | parsed.ExtendLease() | parsed.DropLease():
                 return self._lease(statement)
-            case DropForceLease():
+            case parsed.DropForceLease():
                 return self._drop_force_lease(statement)
-            case ShowHistory():
+            case parsed.ShowHistory():
                 return answers.history(self.manager, statement.target and self.placed(statement.target), statement)
-            case ShowAudit():
+            case parsed.ShowAudit():
                 return answers.audit(self.manager, statement.target and self.placed(statement.target), statement)
-            case ShowGroups():
-                return groups.show(self.manager.groups())
-            case SetGroup():
-                return groups.set_group(self.manager, statement.group, self.actor, self.reason)
-            case DropGroup():
-                return groups.drop_group(self.manager, statement.name, self.actor, self.reason)
-            case ShowTransactions():
+            case parsed.ShowGroups():
+                return requests.show_groups(self.manager.groups())
+            case parsed.SetGroup():
+                return requests.set_group(self.manager, statement.group, self.actor, self.reason)
+            case parsed.DropGroup():
+                return requests.drop_group(self.manager, statement.name, self.actor, self.reason)
+            case parsed.ShowTransactions():
                 found = self._transactional().transactions()
                 return Result(render.TRANSACTIONS, tuple(map(astuple, found)), render.show_transactions(found))
-            case AbortTransactions():
+            case parsed.AbortTransactions():
                 ended = self._transactional().abort(statement.ids, reason=self.reason, user=self.actor)
                 return Result(
                     ("transaction_id", "user", "hostname"), tuple((e.id, e.user, e.hostname) for e in ended), ""
                 )
-            case DropForceRequest():
+            case parsed.DropForceRequest():
                 return requests.withdraw(self.manager, statement.owner, reason=self.reason, user=self.actor)
-            case AlterForceRequest():
+            case parsed.AlterForceRequest():
                 return requests.change_priority(
                     self.manager, statement.owner, statement.priority, reason=self.reason, user=self.actor
                 )
-            case DropForceLock():
+            case parsed.DropForceLock():
                 return self._drop_force_lock(statement)
-            case ExplainLocks():
-                return answers.explain(
-                    statement,
-                    self.manager,
-                    user=self.user,
-                    catalog=self.catalog,
-                    unpartitioned=self.unpartitioned,
-                    partition_columns=self.partition_columns,
-                    follows=self.locks,
-                    concurrency=self.concurrency,
-                    txn=self.txn,
-                )
-            case SetLine():
+            case parsed.ExplainLocks():
+                return self._explain(statement)
+            case parsed.SetLine():
                 return self._set(statement.setting)
-            case Use():
+            case parsed.Use():
                 self.database = statement.database
                 return Result(("database",), ((self.database,),), "")
 
@@ -228,7 +193,7 @@ class StatementSession:
                 f"SET {properties.CONCURRENCY}=true turns it on"
             )
 
-    def _show_locks(self, statement: ShowLocks) -> Result:
+    def _show_locks(self, statement: parsed.ShowLocks) -> Result:
         if isinstance(self.manager.backend, ListsTransactional):
             target = statement.target and self.placed(statement.target)
             found = self.manager.backend.transactional(target)
@@ -242,7 +207,7 @@ class StatementSession:
             holders = answers.with_jobs(holders, self.manager.leases())
         return answers.locks(holders, extended=statement.extended)
 
-    def _lock(self, statement: AcquireLock) -> Result:
+    def _lock(self, statement: parsed.AcquireLock) -> Result:
         self._refuse_if_off()
         if not self.manager.capabilities.parents:
             raise Unsupported(
@@ -316,29 +281,29 @@ class StatementSession:
         freed = [lease for lease in mine if self.manager.release(lease)]
         return answers.freed([*freed, *(self._freed_by_force(others) if self.force else ())], text="")
 
-    def _show_lease(self, statement: ShowLease) -> Result:
+    def _show_lease(self, statement: parsed.ShowLease) -> Result:
         target = statement.target and self.placed(statement.target)
         return answers.leases(self.manager.leases(), target, extended=statement.extended)
 
-    def _lease(self, statement: GrabLease | Reserve | ExtendLease | DropLease) -> Result:
+    def _lease(self, statement: parsed.GrabLease | parsed.Reserve | parsed.ExtendLease | parsed.DropLease) -> Result:
         self._refuse_if_off()
         match statement:
-            case GrabLease():
+            case parsed.GrabLease():
                 locks = [Lock(self.placed(lock.object, to_lock=True), lock.mode) for lock in statement.locks]
                 return answers.grab(self.manager, self.user, locks, self.lease_s, self.timeout_s)
-            case Reserve():
+            case parsed.Reserve():
                 target = self.placed(statement.target, to_lock=True)
                 until = parse_end(statement.until, self.manager.now())
                 return requests.reserve(
                     self.manager, target, until, self.user, statement.reason or self.reason, self.priority
                 )
-            case ExtendLease():
+            case parsed.ExtendLease():
                 return answers.extend(self.manager, self.user, statement.lease_id)
-            case DropLease():
+            case parsed.DropLease():
                 objects = [self.placed(target) for target in statement.objects]
                 return answers.drop(self.manager, self.user, statement.lease_id, objects)
 
-    def _show_waiters(self, statement: ShowWaiters) -> Result:
+    def _show_waiters(self, statement: parsed.ShowWaiters) -> Result:
         target = statement.target and self.placed(statement.target)
         above = frozenset(target.parents) if target else frozenset()
         leases, everyone = self.manager.requests()
@@ -350,7 +315,7 @@ class StatementSession:
         ]
         return answers.waiters(waiters, answers.expected_waits(self.manager, leases, everyone) if waiters else {})
 
-    def _drop_force_lease(self, statement: DropForceLease) -> Result:
+    def _drop_force_lease(self, statement: parsed.DropForceLease) -> Result:
         if isinstance(statement.what, str):
             lease = self.manager.find(statement.what)
             freed = self._freed_by_force([lease] if lease else [])
@@ -362,7 +327,7 @@ class StatementSession:
             self._freed_by_force(ls for ls in self.manager.leases() if rules.concern(ls.locks, target))
         )
 
-    def _drop_force_lock(self, statement: DropForceLock) -> Result:
+    def _drop_force_lock(self, statement: parsed.DropForceLock) -> Result:
         target = statement.target and self.placed(statement.target)
         shown = answers.locks_of(self.manager, statement.query_id)
         freed = self.manager.force_unlock(statement.query_id, target, reason=self.reason, user=self.actor)
@@ -376,6 +341,18 @@ class StatementSession:
             )
         found = tuple((statement.query_id, str(lock.object), lock.mode.value) for lock in freed)
         return Result(("query_id", "object", "mode"), found)
+
+    def _explain(self, statement: parsed.ExplainLocks) -> Result:
+        found = plan.plan_sql(
+            statement.sql if self.concurrency else f"{settings.OFF};\n{statement.sql}",
+            self.catalog,
+            database=statement.database,
+            unpartitioned=self.unpartitioned,
+            partition_columns=self.partition_columns,
+            locks=self.locks,
+            txn=self.txn,
+        )
+        return answers.explain(found, self.manager, self.user, self.locks, concurrency=self.concurrency)
 
     def _freed_by_force(self, leases: Iterable[Lease]) -> list[Lease]:
         return [ls for ls in leases if self.manager.force_release(ls.id, reason=self.reason, user=self.actor)]

@@ -137,8 +137,8 @@ class AlterForceRequest:
 
 
 @dataclass(frozen=True)
-class ShowHistory:
-    """The leases of the last days, held or ended, the newest first.
+class ShowPast:
+    """What SHOW HISTORY and SHOW AUDIT show, the newest first.
 
     :param target: show only leases on this object and below it.
     :param owner: show only leases whose owner contains this text.
@@ -150,13 +150,12 @@ class ShowHistory:
     limit: int | None = None
 
 
-@dataclass(frozen=True)
-class ShowAudit:
-    """The audit trail, the newest first. The parameters are those of :class:`ShowHistory`."""
+class ShowHistory(ShowPast):
+    """The leases of the last days, held or ended."""
 
-    target: LockObject | None = None
-    owner: str = ""
-    limit: int | None = None
+
+class ShowAudit(ShowPast):
+    """The audit trail."""
 
 
 @dataclass(frozen=True)
