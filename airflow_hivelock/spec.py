@@ -19,7 +19,7 @@ from airflow_hivelock.locks.hive.commits import check_commits
 from airflow_hivelock.locks.hive.settings import OFF as OFF_IN_SQL
 from airflow_hivelock.locks.model import MAX_PRIORITY, LeaseLimit, LockType
 from airflow_hivelock.locks.model.group import MAX_LEASES, check_weight
-from airflow_hivelock.locks.plan import check_names, check_statements, plan, plan_sql, tries_s, turned_off
+from airflow_hivelock.locks.plan import TaskSql, check_names, plan, plan_sql
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -206,14 +206,19 @@ class LockSpec:
         :raises InvalidRequest: a value is invalid. The message names it.
         """
         check_names(self.reads, self.writes, self.unpartitioned, self.partition_columns)
-        check_statements(self.lock_sql, self.lock_database, self.unpartitioned, self.partition_columns)
+        self.task_sql.check()
+
+    @property
+    def task_sql(self) -> TaskSql:
+        """The task's SQL with the declared tables."""
+        return TaskSql(self.lock_sql, self.lock_database, self.unpartitioned, self.partition_columns)
 
     def locks(self, hook: HiveLockHook, log: Any) -> bool:
         """Whether the task takes locks, like ``hive.support.concurrency``. If not, log a warning with the risks."""
         on = hook.settings.concurrency if self.support_concurrency is None else self.support_concurrency
         by = f"connection {hook.hivelock_conn_id!r}" if self.support_concurrency is None else "support_concurrency"
         if on and self.support_concurrency is None and not self.reads and not self.writes:
-            on = not turned_off(self.lock_sql, self.lock_database, self.unpartitioned, self.partition_columns)
+            on = not self.task_sql.turned_off()
             by = OFF_IN_SQL
         if not on:
             log.warning(
@@ -232,9 +237,7 @@ class LockSpec:
 
         ``SET`` statements in the task's SQL can give it, as Hive's retries. Otherwise the connection gives it.
         """
-        own = None
-        if self.lock_sql:
-            own = tries_s(self.lock_sql, self.lock_database, self.unpartitioned, self.partition_columns)
+        own = self.task_sql.tries_s() if self.lock_sql else None
         return hook.settings.lock_timeout_s if own is None else own
 
     def request(

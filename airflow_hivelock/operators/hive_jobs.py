@@ -26,7 +26,7 @@ from airflow_hivelock.locks.hive.properties import (
     root_of,
 )
 from airflow_hivelock.locks.hive.settings import OFF
-from airflow_hivelock.locks.plan import same_in
+from airflow_hivelock.spec import LockSpec
 from airflow_hivelock.work.jobs.job import chain, paths
 
 if TYPE_CHECKING:
@@ -79,7 +79,7 @@ def check_database(operator: Any) -> None:
     conn_id = hook.get_conn_id()
     theirs = hook.get_connection(conn_id).schema or "default"
     ours = operator.lock_database
-    if not same_in(ours, theirs, operator.lock_sql, operator.unpartitioned, operator.partition_columns):
+    if not LockSpec.of(operator).task_sql.same_in(theirs):
         raise InvalidRequest(
             f"{operator.task_id}: its locks are on tables of {ours!r}, but connection {conn_id!r} starts in {theirs!r}. Write the "
             f"database before the names in its SQL, or set lock_database={theirs!r}"

@@ -11,14 +11,11 @@ import pytest
 from airflow_hivelock.locks import InvalidRequest, LockMode, LockObject, rules
 from airflow_hivelock.locks.hive.catalog import Table
 from airflow_hivelock.locks.plan import (
-    check_statements,
+    TaskSql,
     explain,
     explain_json,
     plan,
     plan_statements,
-    same_in,
-    tries_s,
-    turned_off,
 )
 from airflow_hivelock.locks.plan.sql import tokenize
 from tests.support.sql.cases import CASES, less
@@ -259,10 +256,11 @@ def test_all_questions_about_one_text_parse_it_once(monkeypatch: pytest.MonkeyPa
 
     monkeypatch.setattr("airflow_hivelock.locks.plan.sql.tokenize", counted)
     sql = "set hive.lock.numretries=2; insert into a select * from dw.t where dt = '2013-01-01'"
-    check_statements(sql)
-    assert not turned_off(sql)
-    assert tries_s(sql) is not None
-    assert not same_in("default", "other", sql)
+    task_sql = TaskSql(sql)
+    task_sql.check()
+    assert not task_sql.turned_off()
+    assert task_sql.tries_s() is not None
+    assert not task_sql.same_in("other")
     reads, _ = plan_statements(sql, Warehouse())
     assert [str(each) for each in reads] == ["dw.t/dt=2013-01-01"]  # not as without a catalog
     assert parsed == [sql]
@@ -300,7 +298,7 @@ def test_a_session_that_turns_locking_off_locks_nothing_and_says_so(
     assert locks(sql) == expected
     told = [record.getMessage() for record in caplog.records]
     assert len([text for text in told if text.startswith("NOT LOCKED: SET hive.support.concurrency=false")]) == unlocked
-    assert turned_off(sql) is (unlocked > 0 and not expected)
+    assert TaskSql(sql).turned_off() is (unlocked > 0 and not expected)
     assert locks(sql, always=True)[-1][0] == "X"
 
 

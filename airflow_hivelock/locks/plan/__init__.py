@@ -6,25 +6,22 @@
 from airflow_hivelock.locks.plan.data import FOLLOWS, Follows, check_follows, check_names, plan
 from airflow_hivelock.locks.plan.text import (
     FOLLOWED,
-    check_statements,
+    TaskSql,
     explain,
     explain_json,
     explain_locks,
     plan_sql,
     plan_statements,
     plan_touched,
-    same_in,
-    tries_s,
-    turned_off,
 )
 
 __all__ = [
     "FOLLOWED",
     "FOLLOWS",
     "Follows",
+    "TaskSql",
     "check_follows",
     "check_names",
-    "check_statements",
     "explain",
     "explain_json",
     "explain_locks",
@@ -32,7 +29,4 @@ __all__ = [
     "plan_sql",
     "plan_statements",
     "plan_touched",
-    "same_in",
-    "tries_s",
-    "turned_off",
 ]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from airflow_hivelock.locks import rules
@@ -109,7 +109,7 @@ def plan_sql(
     check_follows(locks)
     tables = KnownTables(catalog, unpartitioned, partition_columns)
     with _not_too_deep():
-        planner = _planner(sql, tables, database, locks, limit, always, txn)
+        planner = _planner_of(sql, tables, database, locks, limit, always, txn)
         for text in planner.unlocked:
             log.warning("NOT LOCKED: %s comes before %r; %s", OFF, text[:_SHOWN], RISK)
         for setting in planner.settings:
@@ -153,84 +153,64 @@ def _types(
     return types
 
 
-def check_statements(
-    sql: str,
-    database: str = "default",
-    unpartitioned: Collection[str] = (),
-    partition_columns: Mapping[str, Sequence[str]] | None = None,
-) -> None:
-    """Refuse SQL that :func:`plan_statements` refuses with any catalog. Refuse invalid declarations of tables.
+@dataclass(frozen=True)
+class TaskSql:
+    """The SQL of a task, with the tables that the task declares. No catalog is asked about it.
 
-    :raises InvalidRequest: showing the place that is not understood.
+    Each method raises InvalidRequest for SQL that :func:`plan_statements` refuses with any catalog.
+
+    :param database: the database of names without one, until USE.
+    :param unpartitioned: as for :func:`plan_statements`, like *partition_columns*.
     """
-    tables = KnownTables(None, unpartitioned, partition_columns)
-    LockObject(database)
-    if sql:
-        patience_s(_without_catalog(sql, tables, database).settings)
+
+    sql: str
+    database: str = "default"
+    unpartitioned: Collection[str] = ()
+    partition_columns: Mapping[str, Sequence[str]] | None = None
+
+    def check(self) -> None:
+        """Refuse the SQL, its settings and the declarations if they are invalid with any catalog."""
+        self._tables()
+        LockObject(self.database)
+        if self.sql:
+            patience_s(self._planner().settings)
+
+    def turned_off(self) -> bool:
+        """Whether the SQL sets ``hive.support.concurrency=false`` before each statement that it would lock for."""
+        if CONCURRENCY not in self.sql.lower():
+            return False
+        planner = self._planner()
+        return bool(planner.unlocked) and not (planner.scans or planner.writes or planner.looks)
+
+    def same_in(self, database: str) -> bool:
+        """Whether the SQL reads and writes the same objects with *database* as the default."""
+        found = [each._planner(always=True) for each in (self, replace(self, database=database))]
+        first, second = ((each.scans, each.writes, each.looks) for each in found)
+        return first == second
+
+    def tries_s(self) -> float | None:
+        """The time in seconds for which Hive would try to lock, from SET lines in the SQL. None without such lines."""
+        if not any(name in self.sql.lower() for name in (NUMRETRIES, SLEEP)):
+            return None
+        return patience_s(self._planner().settings)
+
+    def _tables(self) -> KnownTables:
+        return KnownTables(None, self.unpartitioned, self.partition_columns)
+
+    def _planner(self, always: bool = False) -> Planner:
+        """The planner with the statements of the SQL. Cached for each text."""
+        from airflow_hivelock.locks.plan.sql import latest
+
+        planned, tables = latest(self.sql).planned, self._tables()
+        key = (self.database, tables.declared, always)
+        if (found := planned.get(key)) is None:
+            with _not_too_deep():
+                found = _planner_of(self.sql, tables, self.database, "stricter", MAX_OBJECTS, always)
+            planned[key] = found
+        return found
 
 
-def turned_off(
-    sql: str,
-    database: str = "default",
-    unpartitioned: Collection[str] = (),
-    partition_columns: Mapping[str, Sequence[str]] | None = None,
-) -> bool:
-    """Whether the SQL sets ``hive.support.concurrency=false`` before each statement that it would lock for.
-
-    :raises InvalidRequest: showing the place that is not understood.
-    """
-    if CONCURRENCY not in sql.lower():
-        return False
-    planner = _without_catalog(sql, KnownTables(None, unpartitioned, partition_columns), database)
-    return bool(planner.unlocked) and not (planner.scans or planner.writes or planner.looks)
-
-
-def same_in(
-    one: str,
-    other: str,
-    sql: str,
-    unpartitioned: Collection[str] = (),
-    partition_columns: Mapping[str, Sequence[str]] | None = None,
-) -> bool:
-    """Whether the SQL reads and writes the same objects with either of two databases as the default.
-
-    :raises InvalidRequest: showing the place that is not understood.
-    """
-    tables = KnownTables(None, unpartitioned, partition_columns)
-    found = [_without_catalog(sql, tables, database, always=True) for database in (one, other)]
-    first, second = ((each.scans, each.writes, each.looks) for each in found)
-    return first == second
-
-
-def tries_s(
-    sql: str,
-    database: str = "default",
-    unpartitioned: Collection[str] = (),
-    partition_columns: Mapping[str, Sequence[str]] | None = None,
-) -> float | None:
-    """The time in seconds for which Hive would try to lock, from SET lines in the SQL. None without such lines.
-
-    :raises InvalidRequest: showing the place that is not understood, or an invalid value.
-    """
-    if not any(name in sql.lower() for name in (NUMRETRIES, SLEEP)):
-        return None
-    return patience_s(_without_catalog(sql, KnownTables(None, unpartitioned, partition_columns), database).settings)
-
-
-def _without_catalog(text: str, tables: KnownTables, database: str, always: bool = False) -> Planner:
-    """The planner with the statements of *text*, without a catalog. Cached for each text."""
-    from airflow_hivelock.locks.plan.sql import latest
-
-    sql = latest(text)
-    key = (database, tables.declared, always)
-    if (found := sql.planned.get(key)) is None:
-        with _not_too_deep():
-            found = _planner(text, tables, database, "stricter", MAX_OBJECTS, always)
-        sql.planned[key] = found
-    return found
-
-
-def _planner(
+def _planner_of(
     sql: str,
     tables: KnownTables,
     database: str,
@@ -239,7 +219,6 @@ def _planner(
     always: bool = False,
     txn: TxnSettings = DEFAULT_TXN,
 ) -> Planner:
-    """The planner with the statements of *sql*."""
     # Importing sqlglot takes a while, and a DAG that names its data does not need it.
     from airflow_hivelock.locks.plan.planner import Planner
     from airflow_hivelock.locks.plan.sql import latest
