@@ -7,7 +7,7 @@ unknown, so it skips nothing. :func:`narrow` finds the partitions that a read wi
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import product
 from typing import TYPE_CHECKING
@@ -117,13 +117,26 @@ UNKNOWN = Condition()
 
 
 @dataclass(frozen=True)
-class Compare(Condition):
-    """``column sign literal``."""
+class _OfColumn(Condition):
+    """A condition on one *column*. See :meth:`Condition.renamed` for *widened*."""
 
     column: str
+    widened: bool = field(default=False, kw_only=True)
+
+    def columns(self) -> frozenset[str]:
+        return frozenset({self.column})
+
+    def renamed(self, source: Callable[[str], str | None], widened: bool = False) -> Condition:
+        column = source(self.column)
+        return UNKNOWN if column is None else replace(self, column=column, widened=self.widened or widened)
+
+
+@dataclass(frozen=True)
+class Compare(_OfColumn):
+    """``column sign literal``."""
+
     sign: str
     literal: Literal
-    widened: bool = False
 
     def holds(self, partition: Partition) -> bool | None:
         value, kind = partition.values.get(self.column), partition.types.get(self.column, "")
@@ -147,23 +160,12 @@ class Compare(Condition):
             return None
         return frozenset({value})
 
-    def columns(self) -> frozenset[str]:
-        return frozenset({self.column})
-
-    def renamed(self, source: Callable[[str], str | None], widened: bool = False) -> Condition:
-        column = source(self.column)
-        if column is None:
-            return UNKNOWN
-        return Compare(column, self.sign, self.literal, self.widened or widened)
-
 
 @dataclass(frozen=True)
-class OneOf(Condition):
+class OneOf(_OfColumn):
     """``column IN (literal, …)``."""
 
-    column: str
     literals: tuple[Literal, ...]
-    widened: bool = False
 
     def holds(self, partition: Partition) -> bool | None:
         value, kind = partition.values.get(self.column), partition.types.get(self.column, "")
@@ -180,13 +182,6 @@ class OneOf(Condition):
         exact, others = self._split(kind)
         return None if others else exact
 
-    def columns(self) -> frozenset[str]:
-        return frozenset({self.column})
-
-    def renamed(self, source: Callable[[str], str | None], widened: bool = False) -> Condition:
-        column = source(self.column)
-        return UNKNOWN if column is None else OneOf(column, self.literals, self.widened or widened)
-
     def _split(self, kind: str) -> tuple[frozenset[str], tuple[Literal, ...]]:
         """The stored values, and the literals that can equal several values. Computed once, because IN can be long."""
         if kind not in self._known:
@@ -201,23 +196,15 @@ class OneOf(Condition):
 
 
 @dataclass(frozen=True)
-class Prefix(Condition):
+class Prefix(_OfColumn):
     """``column LIKE 'start%'``."""
 
-    column: str
     start: str
 
     def holds(self, partition: Partition) -> bool | None:
         value = partition.values.get(self.column)
         known = value and value != DEFAULT_PARTITION and STRING.fullmatch(partition.types.get(self.column, ""))
         return str(value).startswith(self.start) if known else None
-
-    def columns(self) -> frozenset[str]:
-        return frozenset({self.column})
-
-    def renamed(self, source: Callable[[str], str | None], widened: bool = False) -> Condition:
-        column = source(self.column)
-        return UNKNOWN if column is None else Prefix(column, self.start)
 
 
 @dataclass(frozen=True)
