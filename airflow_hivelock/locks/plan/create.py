@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from sqlglot import Token, TokenType, exp
+from sqlglot import TokenType, exp
 
 from airflow_hivelock.locks.model import LockObject
 from airflow_hivelock.locks.plan.planner import QUERY
 from airflow_hivelock.locks.plan.query import Named
+from airflow_hivelock.locks.plan.rewrite import like
 from airflow_hivelock.locks.plan.session import GLOBAL
 from airflow_hivelock.locks.plan.texts import variable
 
@@ -139,7 +140,7 @@ def _function(cursor: Cursor, planner: Planner) -> None:
     first = cursor.token
     computed = cursor.rest()
     if first and first.token_type not in (TokenType.SELECT, TokenType.WITH, TokenType.VALUES, TokenType.TABLE):
-        computed.insert(0, Token(TokenType.SELECT, "SELECT", first.line, first.col, first.start, first.end))
+        computed.insert(0, like(first, TokenType.SELECT, "SELECT"))
     tree, reader = planner.look_at(cursor.statement, computed)
     planner.session.functions[name] = Named(tree, reader, {}, renamed=True)
 

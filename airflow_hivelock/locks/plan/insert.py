@@ -5,11 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from sqlglot import Token, TokenType
+from sqlglot import TokenType
 
 from airflow_hivelock.locks.hive.transactional import Write
 from airflow_hivelock.locks.plan.cursor import Cursor
 from airflow_hivelock.locks.plan.planner import QUERY
+from airflow_hivelock.locks.plan.rewrite import like
 
 if TYPE_CHECKING:
     from airflow_hivelock.locks.model import LockObject
@@ -37,13 +38,9 @@ def insert(statement: Statement, places: list[int], planner: Planner) -> None:
         upto = statement.tokens[end].start if end < len(statement.tokens) else statement.end
         part = Cursor(replace(statement, tokens=statement.tokens[start:end], end=upto))
         _target(part, planner)
-        planner.read(statement, _query(before, part))
-
-
-def _query(before: tuple[Token, ...], part: Cursor) -> list[Token]:
-    if not part.done() and not part.word():
-        part.refuse("a query is missing here")
-    return [*before, *part.rest()]
+        if not part.done() and not part.word():
+            part.refuse("a query is missing here")
+        planner.read(statement, [*before, *part.rest()])
 
 
 def _target(cursor: Cursor, planner: Planner) -> None:
@@ -93,8 +90,7 @@ def _replaced(cursor: Cursor, planner: Planner) -> None:
                 break
     if not condition:
         cursor.refuse("a condition is missing here")
-    select = Token(TokenType.SELECT, "SELECT", 1, 1, condition[0].start, condition[0].start)
-    planner.read(cursor.statement, [select, *condition])
+    planner.read(cursor.statement, [like(condition[0], TokenType.SELECT, "SELECT"), *condition])
 
 
 def _whole(table: LockObject, planner: Planner, how: Write) -> None:

@@ -61,8 +61,8 @@ def identifiers(
             if text is not None and _is(tokens, end, TokenType.R_PAREN) and _NAMES.fullmatch(text):
                 for name in re.findall(r"`[^`]+`|\w+", text):
                     if found and found[-1].start == token.start:
-                        found.append(_like(token, TokenType.DOT, "."))
-                    found.append(_like(token, TokenType.IDENTIFIER, name.strip("`")))
+                        found.append(like(token, TokenType.DOT, "."))
+                    found.append(like(token, TokenType.IDENTIFIER, name.strip("`")))
                 at = end + 1
                 continue
         found.append(token)
@@ -144,8 +144,8 @@ def _pivots(tokens: Sequence[Token]) -> Sequence[Token]:
         at += 1
         if found[-1].token_type is TokenType.PIVOT and (upto := _pivoted(tokens, at)):
             first = tokens[at]
-            found += [first, _like(first, TokenType.VAR, "coalesce"), first]
-            found += [*_unnamed(tokens[at + 1 : upto]), _like(first, TokenType.R_PAREN, ")")]
+            found += [first, like(first, TokenType.VAR, "coalesce"), first]
+            found += [*_unnamed(tokens[at + 1 : upto]), like(first, TokenType.R_PAREN, ")")]
             at = upto
     return found
 
@@ -180,12 +180,12 @@ def _transforms(tokens: Sequence[Token]) -> list[Token]:
     for at, token in enumerate(tokens):
         word = token.text.upper()
         if opened and token.token_type is TokenType.USING:
-            found.append(_like(token, TokenType.R_PAREN, ")"))
+            found.append(like(token, TokenType.R_PAREN, ")"))
             opened = False
         starts = word in ("MAP", "REDUCE") and token.token_type is not TokenType.IDENTIFIER and at + 1 < len(tokens)
         if starts and (_begins_transform(tokens, at) if at else not _is(tokens, 1, TokenType.L_PAREN)):
-            found += [_like(token, TokenType.SELECT, "SELECT"), _like(token, TokenType.VAR, "TRANSFORM")]
-            found.append(_like(token, TokenType.L_PAREN, "("))
+            found += [like(token, TokenType.SELECT, "SELECT"), like(token, TokenType.VAR, "TRANSFORM")]
+            found.append(like(token, TokenType.L_PAREN, "("))
             opened = True
         else:
             found.append(token)
@@ -214,13 +214,13 @@ def _pipes(tokens: Sequence[Token]) -> Sequence[Token]:
         elif token.token_type is TokenType.R_PAREN and len(groups) > 1:
             inner = _piped(groups.pop(), operators.pop())
             operator = operators[-1]
-            (groups[-1] if operator is None else operator).extend([_like(token, TokenType.L_PAREN, "("), *inner, token])
+            (groups[-1] if operator is None else operator).extend([like(token, TokenType.L_PAREN, "("), *inner, token])
         else:
             operator = operators[-1]
             (groups[-1] if operator is None else operator).append(token)
     while len(groups) > 1:  # a missing parenthesis: the parser refuses it
         inner = _piped(groups.pop(), operators.pop())
-        groups[-1] += [_like(tokens[-1], TokenType.L_PAREN, "("), *inner]
+        groups[-1] += [like(tokens[-1], TokenType.L_PAREN, "("), *inner]
     return _piped(groups[0], operators[0])
 
 
@@ -229,13 +229,13 @@ def _piped(before: list[Token], operator: list[Token] | None) -> list[Token]:
         return before
     first, rest = operator[0], operator[1:]
     word = first.text.upper()
-    whole = [*_all_of(first), _like(first, TokenType.L_PAREN, "("), *before, _like(first, TokenType.R_PAREN, ")")]
+    whole = [*_all_of(first), like(first, TokenType.L_PAREN, "("), *before, like(first, TokenType.R_PAREN, ")")]
     if word in ("SELECT", "EXTEND", "SET"):
         ends = next((at for at, token in enumerate(rest) if token.token_type is TokenType.WINDOW), len(rest))
         return [whole[0], *rest[:ends], *whole[2:], *rest[ends:]]
     if word == "AGGREGATE":
         # Make the expressions of GROUP BY columns, because they can have aliases.
-        by = [_like(each, TokenType.COMMA, ",") if each.token_type is TokenType.GROUP_BY else each for each in rest]
+        by = [like(each, TokenType.COMMA, ",") if each.token_type is TokenType.GROUP_BY else each for each in rest]
         return [whole[0], *(by[1:] if _is(by, 0, TokenType.COMMA) else by), *whole[2:]]
     if word == "DROP":
         return whole
@@ -257,7 +257,7 @@ def _ptfs(tokens: Sequence[Token]) -> Sequence[Token]:
             inside = found[start + 2 : -1]
             source = _source(inside)
             if source and not any(each.token_type in _QUERIES for each in inside[source:]):
-                limit = [_like(token, TokenType.LIMIT, "LIMIT"), _like(token, TokenType.NUMBER, "1"), token]
+                limit = [like(token, TokenType.LIMIT, "LIMIT"), like(token, TokenType.NUMBER, "1"), token]
                 found[start - 1 :] = [found[start], *_all_of(found[start]), *inside[:source], *limit]
     return found
 
@@ -298,20 +298,20 @@ def _shallow(tokens: Sequence[Token]) -> Sequence[Token]:
         end = closes.get(at)
         at += 1
         if end is not None and queries[end] == queries[at - 1]:
-            found.append(_like(tokens[at], TokenType.IDENTIFIER, TOO_DEEP))
+            found.append(like(tokens[at], TokenType.IDENTIFIER, TOO_DEEP))
             at = end
     return found
 
 
 def _all_of(token: Token) -> Iterator[Token]:
     for kind, text in ((TokenType.SELECT, "SELECT"), (TokenType.STAR, "*"), (TokenType.FROM, "FROM")):
-        yield _like(token, kind, text)
+        yield like(token, kind, text)
 
 
 def _is(tokens: Sequence[Token], at: int, kind: TokenType) -> bool:
     return at < len(tokens) and tokens[at].token_type is kind
 
 
-def _like(token: Token, kind: TokenType, text: str) -> Token:
+def like(token: Token, kind: TokenType, text: str) -> Token:
     """A new token at the position of *token*."""
     return Token(kind, text, token.line, token.col, token.start, token.end)

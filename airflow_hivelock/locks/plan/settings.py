@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from sqlglot import Token, TokenType
+from sqlglot import TokenType
 
 from airflow_hivelock.locks.errors import InvalidRequest
 from airflow_hivelock.locks.hive.properties import CONCURRENCY
@@ -17,6 +17,7 @@ from airflow_hivelock.locks.hive.settings import Setting
 from airflow_hivelock.locks.model.object import CATALOG
 from airflow_hivelock.locks.plan.create import pass_no_query
 from airflow_hivelock.locks.plan.query import MOST_REFERENCES
+from airflow_hivelock.locks.plan.rewrite import like
 from airflow_hivelock.locks.plan.sql import Sql, placed
 from airflow_hivelock.locks.plan.texts import variable
 
@@ -149,8 +150,7 @@ def expressions(cursor: Cursor, planner: Planner) -> None:
     """Add the reads of subqueries in the rest of the statement, which consists of expressions."""
     if not cursor.statement.tokens:
         cursor.refuse("an expression is missing here")
-    first = cursor.statement.tokens[0]
-    select = Token(TokenType.SELECT, "SELECT", first.line, first.col, first.start, first.end)
+    select = like(cursor.statement.tokens[0], TokenType.SELECT, "SELECT")
     planner.read(cursor.statement, [select, *cursor.rest()])
 
 

@@ -19,7 +19,7 @@ from sqlglot.parsers.spark import SparkParser
 
 from airflow_hivelock.locks.errors import InvalidRequest
 from airflow_hivelock.locks.plan import texts
-from airflow_hivelock.locks.plan.rewrite import identifiers
+from airflow_hivelock.locks.plan.rewrite import identifiers, like
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterator
@@ -200,7 +200,7 @@ def _split(sql: Sql) -> Iterator[Statement]:
 def with_quoted_names(statement: Statement) -> Statement:
     """*statement* with names in place of strings in double quotes."""
     names = (
-        Token(TokenType.IDENTIFIER, token.text, token.line, token.col, token.start, token.end)
+        like(token, TokenType.IDENTIFIER, token.text)
         if token.token_type is TokenType.STRING and statement.text[token.start] == '"'
         else token
         for token in statement.tokens
