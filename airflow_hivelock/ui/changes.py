@@ -4,7 +4,7 @@ right."""
 from __future__ import annotations
 
 import secrets
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import structlog
 from fastapi import APIRouter, Depends, Header, HTTPException
@@ -20,7 +20,6 @@ from airflow_hivelock.locks.statements import render
 from airflow_hivelock.locks.statements.session import StatementSession
 from airflow_hivelock.ui import access, answers, looks, view
 from airflow_hivelock.work import hosts
-from airflow_hivelock.work.hosts import declare_gone
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -29,7 +28,12 @@ if TYPE_CHECKING:
     from airflow_hivelock.locks.model import Lease
     from airflow_hivelock.work.hosts import HostWork
 
+T = TypeVar("T")
+
 log = structlog.get_logger(__name__)
+
+_LEASES = (("current",), ("audit",), ("leases",))
+"""The reads that a change of a lease or of a request makes old."""
 
 
 def _by_this_page(
@@ -88,16 +92,13 @@ class HostGone(Reason):
 @router.post("/{connection_id}/leases/{lease_id}/release", **answers.gives(answers.ReleasedAnswer))
 async def release(connection_id: str, lease_id: str, reason: Reason, user: Any = access.MAY_RELEASE) -> dict[str, bool]:
     """Release a lease by force."""
-    await looks.checked(connection_id)
     who = access.user_name(user)
 
-    def free() -> bool:
-        hook = HiveLockHook(connection_id)
+    def free(hook: HiveLockHook) -> bool:
         looks.permitted(hook.manager().find(lease_id), hook.installation, user)
         return hook.manager().force_release(lease_id, reason=reason.reason.strip(), user=who)
 
-    freed = await looks.reads.ask(secrets.token_hex(8), free)
-    _forget(connection_id, lease_id)
+    freed = await _changed(connection_id, free, *_LEASES, ("lease", lease_id))
     if freed:
         metrics.force_released()
         log.info("Lease %s freed by force by %s: %s", lease_id, who, reason.reason)
@@ -107,16 +108,12 @@ async def release(connection_id: str, lease_id: str, reason: Reason, user: Any =
 @router.post("/{connection_id}/hive/release", **answers.gives(answers.HiveReleasedAnswer))
 async def release_hive(connection_id: str, hive: HiveId, user: Any = access.MAY_RELEASE) -> dict[str, int]:
     """Free the locks of a query of Hive, or of another client of its metastore."""
-    await looks.checked(connection_id)
     who = access.user_name(user)
 
-    def free() -> int:
-        manager = HiveLockHook(connection_id).manager()
-        return len(manager.force_unlock(hive.id, reason=hive.reason.strip(), user=who))
+    def free(hook: HiveLockHook) -> int:
+        return len(hook.manager().force_unlock(hive.id, reason=hive.reason.strip(), user=who))
 
-    freed = await looks.reads.ask(secrets.token_hex(8), free)
-    _forget(connection_id)
-    looks.reads.forget((connection_id, "holders"))
+    freed = await _changed(connection_id, free, *_LEASES, ("holders",))
     if freed:
         metrics.force_released()
         log.info("Locks of %s in Hive freed by force by %s: %s", hive.id, who, hive.reason)
@@ -141,12 +138,8 @@ class GroupSettings(DroppedGroup):
 @router.post("/{connection_id}/groups/set", **answers.gives(answers.GroupSetAnswer))
 async def set_group(connection_id: str, group: GroupSettings, user: Any = access.MAY_RELEASE) -> dict[str, int]:
     """Store how many leases a group may hold at a time, for all its requests from now on."""
-    await looks.checked(connection_id)
     given: dict[str, Any] = {**group.model_dump(), "user": access.user_name(user)}
-    stored = await looks.reads.ask(
-        secrets.token_hex(8), lambda: HiveLockHook(connection_id).manager().set_group(**given)
-    )
-    looks.reads.forget((connection_id, "groups"), (connection_id, "audit"))
+    stored = await _changed(connection_id, lambda hook: hook.manager().set_group(**given), ("groups",), ("audit",))
     log.info("Group %s set to %s by %s: %s", stored.name, stored, given["user"], group.reason)
     return {"leases": stored.leases}
 
@@ -154,12 +147,8 @@ async def set_group(connection_id: str, group: GroupSettings, user: Any = access
 @router.post("/{connection_id}/groups/drop", **answers.gives(answers.GroupDroppedAnswer))
 async def drop_group(connection_id: str, group: DroppedGroup, user: Any = access.MAY_RELEASE) -> dict[str, bool]:
     """Delete the limit of a group in the lock store: each request is held to its own again."""
-    await looks.checked(connection_id)
     given = {**group.model_dump(), "user": access.user_name(user)}
-    dropped = await looks.reads.ask(
-        secrets.token_hex(8), lambda: HiveLockHook(connection_id).manager().drop_group(**given)
-    )
-    looks.reads.forget((connection_id, "groups"), (connection_id, "audit"))
+    dropped = await _changed(connection_id, lambda hook: hook.manager().drop_group(**given), ("groups",), ("audit",))
     log.info("Limit of group %s dropped by %s: %s", group.name, given["user"], group.reason)
     return {"dropped": dropped}
 
@@ -193,27 +182,21 @@ async def change_priority(connection_id: str, asked: NewPriority, user: Any = ac
 
 async def _of_owner(connection_id: str, owner: str, user: Any, change: Callable[[LockManager], bool]) -> bool:
     """Change the request of an owner whose DAG *user* may see."""
-    await looks.checked(connection_id)
 
-    def act() -> bool:
-        hook = HiveLockHook(connection_id)
+    def act(hook: HiveLockHook) -> bool:
         if (dag := view.dag_of_owner(owner, hook.installation)) and access.hidden([dag], user):
             raise HTTPException(403, "Forbidden")
         return change(hook.manager())
 
-    done = await looks.reads.ask(secrets.token_hex(8), act)
-    _forget(connection_id)
-    return done
+    return await _changed(connection_id, act, *_LEASES)
 
 
 @router.post("/{connection_id}/reservations", **answers.gives(answers.ReservedAnswer))
 async def reserve(connection_id: str, wanted: Reservation, user: Any = access.MAY_RELEASE) -> dict[str, Any]:
     """Keep new work off an object until a time. The object must be free now."""
-    await looks.checked(connection_id)
     reason, who = wanted.reason.strip(), access.user_name(user)
 
-    def take() -> Lease:
-        hook = HiveLockHook(connection_id)
+    def take(hook: HiveLockHook) -> Lease:
         manager = hook.manager()
         named = LockObject.parse(wanted.object.strip())
         target = StatementSession(manager, user=who, catalog=hook.catalog()).placed(named, to_lock=True)
@@ -226,9 +209,7 @@ async def reserve(connection_id: str, wanted: Reservation, user: Any = access.MA
                 409, f"{target} is in use. On the command line, a reservation waits for running work: {statement}"
             ) from None
 
-    lease = await looks.reads.ask(secrets.token_hex(8), take)
-    _forget(connection_id)
-    looks.reads.forget((connection_id, "holders"))
+    lease = await _changed(connection_id, take, *_LEASES, ("holders",))
     log.info("%s reserved by %s, with lease %s: %s", wanted.object, who, lease.id, reason)
     return {"lease": lease.id}
 
@@ -236,27 +217,28 @@ async def reserve(connection_id: str, wanted: Reservation, user: Any = access.MA
 @router.post("/{connection_id}/hosts/gone", **answers.gives(answers.HostGoneAnswer))
 async def host_gone(connection_id: str, gone: HostGone, user: Any = access.MAY_RELEASE) -> dict[str, int]:
     """Declare a host gone, so that the work on it counts as ended. This changes only DAGs that the user may see."""
-    await looks.checked(connection_id)
     who = access.user_name(user)
 
-    def declare() -> list[str]:
-        hook = HiveLockHook(connection_id)
+    def declare(hook: HiveLockHook) -> list[str]:
         manager = hook.manager()
         found = on_host(gone.host, manager.leases(), hook.installation, user)
-        return [each.lease.id for each in declare_gone(manager, found, reason=gone.reason.strip(), user=who)]
+        return [each.lease.id for each in hosts.declare_gone(manager, found, reason=gone.reason.strip(), user=who)]
 
-    ended = await looks.reads.ask(secrets.token_hex(8), declare)
-    _forget(connection_id, *ended)
+    ended = await _changed(connection_id, declare, *_LEASES)
+    looks.reads.forget(*((connection_id, "lease", lease_id) for lease_id in ended))
     log.info("Host %s declared gone by %s, with %d works: %s", gone.host, who, len(ended), gone.reason)
     return {"ended": len(ended)}
 
 
-def _forget(connection_id: str, *lease_ids: str) -> None:
-    """Make the next request read the store again. Otherwise the page would still show a released lease for a while."""
-    looks.reads.forget(
-        *((connection_id, what) for what in ("current", "audit", "leases")),
-        *((connection_id, "lease", lease_id) for lease_id in lease_ids),
-    )
+async def _changed(connection_id: str, change: Callable[[HiveLockHook], T], *reads: tuple[str, ...]) -> T:
+    """Make a *change* to the lock store in a thread, and return its result.
+
+    :param reads: what the next request reads again. Otherwise the page would still show a released lease for a while.
+    """
+    await looks.checked(connection_id)
+    result = await looks.reads.ask(secrets.token_hex(8), lambda: change(HiveLockHook(connection_id)))
+    looks.reads.forget(*((connection_id, *read) for read in reads))
+    return result
 
 
 def on_host(host: str, leases: Sequence[Lease], installation: str, user: Any) -> list[HostWork]:
