@@ -51,6 +51,14 @@ class HiveLease:
     lease_type: str
 
 
+def entry(lease: Lease, lock: Lock) -> HiveLease:
+    """The entry of *lease* for one of its locks."""
+    target, kind = lock.object, "x" if lock.mode is LockMode.EXCLUSIVE else "s"
+    partition = "/".join(target.path[2:])
+    start, end = lease.since, lease.expires
+    return HiveLease(user_of(lease), lease.id, target.database, target.table, partition, start, end, kind)
+
+
 class HiveLeases:
     """The Hive lease manager. Several threads may use it at once.
 
@@ -93,16 +101,7 @@ class HiveLeases:
         """
         targets: list[LockObject | None] = [*_targets(objs)] or [None]
         return [
-            HiveLease(
-                user_of(lease),
-                lease.id,
-                lock.object.database,
-                lock.object.table,
-                "/".join(lock.object.path[2:]),
-                lease.since,
-                lease.expires,
-                "x" if lock.mode is LockMode.EXCLUSIVE else "s",
-            )
+            entry(lease, lock)
             for lease in self.manager.leases()
             for lock in rules.named(lease.locks, lease.whole)
             if any(rules.concern([lock], target) for target in targets)

@@ -14,7 +14,7 @@ from airflow_hivelock.locks.durations import span
 from airflow_hivelock.locks.errors import HiveLockError, InvalidRequest, LockLost, Unsupported
 from airflow_hivelock.locks.hive import settings
 from airflow_hivelock.locks.hive.transactional import ListsTransactional
-from airflow_hivelock.locks.hive_leases import HiveLeases, user_of
+from airflow_hivelock.locks.hive_leases import HiveLeases, entry, user_of
 from airflow_hivelock.locks.model import LockMode
 from airflow_hivelock.locks.statements import render
 from airflow_hivelock.locks.statements.statement import Result
@@ -58,24 +58,15 @@ def leases(standing: Iterable[Lease], target: LockObject | None, *, extended: bo
 
     :param extended: also a row for each SHARED lock on a parent.
     """
-    rows = [
-        (
-            lease.id,
-            user_of(lease),
-            lock.object.database,
-            lock.object.table,
-            "/".join(lock.object.path[2:]),
-            "x" if lock.mode is LockMode.EXCLUSIVE else "s",
-            lease.since,
-            lease.expires,
-            lease.token,
-        )
+    shown = [
+        (entry(lease, lock), lease.token)
         for lease in standing
         for lock in (lease.locks if extended else rules.named(lease.locks, lease.whole))
         if rules.concern([lock], target)
     ]
-    columns = "lease_id user db_name table_name partition_name lease_type start_utc end_utc token"
-    return Result(tuple(columns.split()), tuple(rows))
+    columns = ["lease_id", "user", "db_name", "table_name", "partition_name", "lease_type", "start_utc", "end_utc"]
+    rows = ((*(getattr(each, column) for column in columns), token) for each, token in shown)
+    return Result((*columns, "token"), tuple(rows))
 
 
 def waiters(found: Sequence[Waiter], expects: Mapping[str, WaitRange]) -> Result:
