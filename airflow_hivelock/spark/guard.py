@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Self
 
 from airflow_hivelock.locks.connect import connect
@@ -23,6 +24,21 @@ URL = "AIRFLOW_HIVELOCK_URL"
 HiveLockMixin's operators set it for their processes, and in cluster mode for the driver. In cluster mode Spark's own
 page shows it. So a URL with a password is not passed on there.
 """
+
+
+@dataclass(frozen=True)
+class TaskLease:
+    """The lease of the Airflow task that started this job, and the fencing token of that start."""
+
+    lease_id: str
+    work: str
+    token: int
+
+
+def task_lease(spark: Any) -> TaskLease | None:
+    """The lease in the configuration of the session *spark*. None if no Airflow task started the job under a lease."""
+    lease_id, work, token = (spark.conf.get(f"spark.hivelock.{name}", None) for name in ("lease", "work", "token"))
+    return TaskLease(lease_id, work, int(token)) if lease_id and work and token else None
 
 
 class Guard:
@@ -48,12 +64,13 @@ class Guard:
         :raises InvalidRequest: the job was not started under a lease, or the lock store is unknown.
         :raises StoreUnavailable: the lock store does not answer.
         """
-        lease_id, work, token = (spark.conf.get(f"spark.hivelock.{name}", None) for name in ("lease", "work", "token"))
-        if not (lease_id and work and token):
+        if (found := task_lease(spark)) is None:
             raise InvalidRequest("this job has no lease. Start it with HiveLockedSparkSubmitOperator")
         if not (url := url or os.environ.get(URL)):
-            raise InvalidRequest(f"the lock store of lease {lease_id} is unknown here. Pass its url, or set {URL}")
-        return cls(connect(url), lease_id, work, int(token), spark)
+            raise InvalidRequest(
+                f"the lock store of lease {found.lease_id} is unknown here. Pass its url, or set {URL}"
+            )
+        return cls(connect(url), found.lease_id, found.work, found.token, spark)
 
     def check(self) -> None:
         """Check the lease and the token. This is the last check before the job publishes.

@@ -17,8 +17,8 @@ from airflow_hivelock.locks.model.object import CATALOG
 from airflow_hivelock.locks.plan.text import Plan
 from airflow_hivelock.spark.connect import ConnectLocks, is_connect
 from airflow_hivelock.spark.driver_work import KEEPER_SETTING
-from airflow_hivelock.spark.guard import URL
-from airflow_hivelock.spark.leases import DriverLeases, DriverName, Outside, TaskLease
+from airflow_hivelock.spark.guard import URL, task_lease
+from airflow_hivelock.spark.leases import DriverLeases, DriverName, Outside
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -174,7 +174,7 @@ def enable_hive_locks(
         manager,
         side.driver,
         work=work,
-        task_lease=_task_lease(spark),
+        task_lease=task_lease(spark),
         outside=outside,
         lease_s=lease_s,
         timeout_s=timeout_s,
@@ -200,9 +200,3 @@ def _connected(spark: Any, url: str | None) -> LockManager:
             "this lock store only lists locks; use the lock store of Hive itself, as in zookeeper://zk1:2181/hive"
         )
     return manager
-
-
-def _task_lease(spark: Any) -> TaskLease | None:
-    """The lease of the Airflow task that started this job."""
-    lease_id, work, token = (spark.conf.get(f"spark.hivelock.{name}", None) for name in ("lease", "work", "token"))
-    return TaskLease(lease_id, work, int(token)) if lease_id and work and token else None

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from airflow_hivelock.locks.manager import LockManager
     from airflow_hivelock.locks.model import Lease
     from airflow_hivelock.locks.plan.text import Plan
+    from airflow_hivelock.spark.guard import TaskLease
 
 Outside = Literal["ask", "fail"]
 """What a statement does if it needs more than its lease holds: ask for the rest, or fail."""
@@ -36,15 +37,6 @@ _numbers = itertools.count(1)
 """The numbers of this process's statements. Each statement is a separate owner."""
 
 log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True)
-class TaskLease:
-    """The lease of the Airflow task that started this job, and the fencing token of that start."""
-
-    lease_id: str
-    work: str
-    token: int
 
 
 @dataclass(frozen=True)
