@@ -181,28 +181,18 @@ def _release_rest(manager: LockManager, owner: Owner, attempt: int) -> None:
     lease = manager.lease_of(str(owner))
     if lease is None or not lease.released or lease.attempt > attempt:
         return
-    _end_earlier(lease, owner.work)
+    if (earlier := lease.work(owner.work)) is not None:
+        applications.end(earlier, log)
     log.info(
         "Releasing the rest of lease %s, which an earlier try has left, to ask for all of its locks again", lease.id
     )
     manager.release(lease)
 
 
-def _end_earlier(lease: Lease, name: str) -> None:
-    """End the work of an earlier try.
-
-    :raises CannotTell: the state of that work is unknown.
-    """
-    if (earlier := lease.work(name)) is not None:
-        application = applications.of(earlier)
-        if applications.running([earlier]):
-            log.warning("Ending %s, which an earlier try has left running", application)
-            application.stop()
-
-
 @contextmanager
 def _under(manager: LockManager, lease: Lease, name: str) -> Iterator[HeldLocks]:
-    _end_earlier(lease, name)
+    if (earlier := lease.work(name)) is not None:
+        applications.end(earlier, log)
     # Use the mark of the task's own lease, if it has one, because new processes are work of both leases.
     outer = os.environ.get(MARK)
     here = Processes(mark=outer) if outer else Processes()

@@ -347,15 +347,10 @@ class HiveLockMixin(SubmitsJobs, AcquiresLocks):
             return manager.record_work(lease, name, applications.encode(here))
         if earlier is not None:
             try:
-                application = applications.of(earlier)
-                if (taken_up := self.reconnects(context, application)) is not None:
+                if (taken_up := self.reconnects(context, applications.of(earlier))) is not None:
                     self.log.info("Continuing %s, which an earlier try has started", taken_up)
                     return manager.record_work(lease, name, applications.encode(taken_up))
-                if applications.running([earlier]):
-                    if isinstance(application, Processes) and application.submits:
-                        raise CannotTell(f"{application} still runs, and may submit work to a cluster")
-                    self.log.warning("Ending %s, which an earlier try has left running", application)
-                    application.stop()
+                applications.end(earlier, self.log)
             except CannotTell as error:
                 raise CannotTell(
                     f"{lease.owner}: not started, because an earlier try may still write: {error}. When it has ended, free "

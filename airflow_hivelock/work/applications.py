@@ -70,6 +70,19 @@ def running(works: Iterable[Work]) -> list[str]:
     return found
 
 
+def end(work: Work, log: Any) -> None:
+    """End *work*, if an earlier try of its task has left it running.
+
+    :raises CannotTell: its state is unknown, or it may submit more work to a cluster.
+    """
+    if running([work]):
+        application = of(work)
+        if isinstance(application, Processes) and application.submits:
+            raise CannotTell(f"{application} still runs, and may submit work to a cluster")
+        log.warning("Ending %s, which an earlier try has left running", application)
+        application.stop()
+
+
 def of(work: Work) -> Application:
     """Return the application that *work* records.
 
