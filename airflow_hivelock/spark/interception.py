@@ -6,7 +6,7 @@ Methods that only describe data, such as ``filter``, are not replaced.
 from __future__ import annotations
 
 import sys
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack, nullcontext, suppress
 from functools import wraps
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
@@ -15,6 +15,7 @@ from airflow_hivelock.locks.errors import InvalidRequest
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from contextlib import AbstractContextManager
 
     from airflow_hivelock.spark.statements import StatementLocks
 
@@ -168,16 +169,37 @@ def _sql(original: Any) -> Any:
     return sql
 
 
-def _action(original: Any) -> Any:
-    @wraps(original)
-    def action(frame: Any, *args: Any, **kwargs: Any) -> Any:
-        locks = _locks_of(frame.sparkSession)
-        if locks is None:
-            return original(frame, *args, **kwargs)
-        with locks.action(frame, f"DataFrame.{original.__name__}"):
-            return original(frame, *args, **kwargs)
+def _under_locks(
+    session: Callable[..., Any], hold: Callable[[StatementLocks, Any, str, Any, Any], AbstractContextManager[Any]]
+) -> Callable[[Any], Any]:
+    """The replacement of methods that run a statement: the original method runs under the statement's locks.
 
-    return action
+    :param session: returns the session, from the object that has the method and the call's positional arguments.
+    :param hold: holds the locks. It gets the object, the method's name and the arguments of the call.
+    """
+
+    def made(original: Any) -> Any:
+        @wraps(original)
+        def method(of: Any, *args: Any, **kwargs: Any) -> Any:
+            locks = _locks_of(session(of, *args))
+            with hold(locks, of, original.__name__, args, kwargs) if locks else nullcontext():
+                return original(of, *args, **kwargs)
+
+        return method
+
+    return made
+
+
+def _of_writer(writer: Any, *_: Any) -> Any:
+    return writer._df.sparkSession
+
+
+_action = _under_locks(
+    lambda frame, *_: frame.sparkSession, lambda locks, frame, name, *_: locks.action(frame, f"DataFrame.{name}")
+)
+_reads_only = _under_locks(
+    _of_writer, lambda locks, writer, name, *_: locks.action(writer._df, f"DataFrameWriter.{name}")
+)
 
 
 class _LockedRows:
@@ -268,43 +290,18 @@ def _remembered(original: Any) -> Any:
     return option
 
 
-def _to_path(original: Any) -> Any:
-    @wraps(original)
-    def write(writer: Any, *args: Any, **kwargs: Any) -> Any:
-        locks = _locks_of(writer._df.sparkSession)
-        if locks is None:
-            return original(writer, *args, **kwargs)
-        path = str(args[0] if args else kwargs.get("path") or getattr(writer, "_hive_lock_path", ""))
-        with locks.write(writer._df, f"DataFrameWriter.{original.__name__}", path=path):
-            return original(writer, *args, **kwargs)
-
-    return write
+def _hold_path(locks: StatementLocks, writer: Any, name: str, args: Any, kwargs: Any) -> AbstractContextManager[None]:
+    path = str(args[0] if args else kwargs.get("path") or getattr(writer, "_hive_lock_path", ""))
+    return locks.write(writer._df, f"DataFrameWriter.{name}", path=path)
 
 
-def _reads_only(original: Any) -> Any:
-    @wraps(original)
-    def write(writer: Any, *args: Any, **kwargs: Any) -> Any:
-        locks = _locks_of(writer._df.sparkSession)
-        if locks is None:
-            return original(writer, *args, **kwargs)
-        with locks.action(writer._df, f"DataFrameWriter.{original.__name__}"):
-            return original(writer, *args, **kwargs)
-
-    return write
+def _hold_table(locks: StatementLocks, writer: Any, name: str, args: Any, kwargs: Any) -> AbstractContextManager[None]:
+    table = args[0] if args else kwargs.get("tableName", kwargs.get("name", ""))
+    path = str(kwargs.get("path") or getattr(writer, "_hive_lock_path", ""))
+    return locks.write(writer._df, f"DataFrameWriter.{name}", table, path)
 
 
-def _to_table(original: Any) -> Any:
-    @wraps(original)
-    def write(writer: Any, *args: Any, **kwargs: Any) -> Any:
-        locks = _locks_of(writer._df.sparkSession)
-        if locks is None:
-            return original(writer, *args, **kwargs)
-        table = args[0] if args else kwargs.get("tableName", kwargs.get("name", ""))
-        path = str(kwargs.get("path") or getattr(writer, "_hive_lock_path", ""))
-        with locks.write(writer._df, f"DataFrameWriter.{original.__name__}", table, path):
-            return original(writer, *args, **kwargs)
-
-    return write
+_to_path, _to_table = _under_locks(_of_writer, _hold_path), _under_locks(_of_writer, _hold_table)
 
 
 def _remembering_table(original: Any) -> Any:
@@ -316,48 +313,39 @@ def _remembering_table(original: Any) -> Any:
     return init
 
 
-def _to_remembered_table(original: Any) -> Any:
-    @wraps(original)
-    def write(writer: Any, *args: Any, **kwargs: Any) -> Any:
-        if not hasattr(writer, "_hive_lock_table"):
-            raise InvalidRequest("this writer is older than enable_hive_locks; create it again with DataFrame.writeTo")
-        locks = _locks_of(writer._hive_lock_frame.sparkSession)
-        if locks is None:
-            return original(writer, *args, **kwargs)
-        name = f"{type(writer).__name__}.{original.__name__}"
-        with locks.write(writer._hive_lock_frame, name, writer._hive_lock_table):
-            return original(writer, *args, **kwargs)
+def _of_remembered(writer: Any, *_: Any) -> Any:
+    if not hasattr(writer, "_hive_lock_table"):
+        raise InvalidRequest("this writer is older than enable_hive_locks; create it again with DataFrame.writeTo")
+    return writer._hive_lock_frame.sparkSession
 
-    return write
+
+_to_remembered_table = _under_locks(
+    _of_remembered,
+    lambda locks, writer, name, *_: locks.write(
+        writer._hive_lock_frame, f"{type(writer).__name__}.{name}", writer._hive_lock_table
+    ),
+)
 
 
 def _catalog(*, writes: bool, database: bool = False) -> Callable[[Any], Any]:
-    def made(original: Any) -> Any:
-        @wraps(original)
-        def call(catalog: Any, *args: Any, **kwargs: Any) -> Any:
-            locks = _locks_of(catalog._sparkSession)
-            if locks is None:
-                return original(catalog, *args, **kwargs)
-            name = str(args[0] if args else next(iter(kwargs.values())))
-            table, of = ("", name) if database else (name, "")
-            with locks.call(catalog._sparkSession, f"Catalog.{original.__name__}", table, of, writes):
-                return original(catalog, *args, **kwargs)
+    def hold(locks: StatementLocks, catalog: Any, name: str, args: Any, kwargs: Any) -> AbstractContextManager[None]:
+        named = str(args[0] if args else next(iter(kwargs.values())))
+        table, of = ("", named) if database else (named, "")
+        return locks.call(catalog._sparkSession, f"Catalog.{name}", table, of, writes)
 
-        return call
-
-    return made
+    return _under_locks(lambda catalog, *_: catalog._sparkSession, hold)
 
 
 def _pivot(original: Any) -> Any:
     """Without *values*, ``pivot`` reads the distinct values at once."""
+    locked = _under_locks(
+        lambda grouped, *_: grouped._df.sparkSession,
+        lambda locks, grouped, *_: locks.action(grouped._df, "GroupedData.pivot"),
+    )(original)
 
     @wraps(original)
     def pivot(grouped: Any, pivot_col: str, values: Any = None) -> Any:
-        locks = _locks_of(grouped._df.sparkSession) if values is None else None
-        if locks is None:
-            return original(grouped, pivot_col, values)
-        with locks.action(grouped._df, "GroupedData.pivot"):
-            return original(grouped, pivot_col, values)
+        return (locked if values is None else original)(grouped, pivot_col, values)
 
     return pivot
 
@@ -380,13 +368,7 @@ def _stream(original: Any) -> Any:
     return start
 
 
-def _on_dataset(original: Any) -> Any:
-    @wraps(original)
-    def learn(model: Any, dataset: Any, *args: Any) -> Any:
-        locks = _locks_of(dataset.sparkSession)
-        if locks is None:
-            return original(model, dataset, *args)
-        with locks.action(dataset, f"{type(model).__name__} on a DataFrame"):
-            return original(model, dataset, *args)
-
-    return learn
+_on_dataset = _under_locks(
+    lambda model, dataset, *_: dataset.sparkSession,
+    lambda locks, model, name, args, kwargs: locks.action(args[0], f"{type(model).__name__} on a DataFrame"),
+)
