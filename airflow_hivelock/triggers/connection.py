@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import time
 from typing import TYPE_CHECKING
 
 from airflow_hivelock import comms
 from airflow_hivelock.hooks import HiveLockHook
 from airflow_hivelock.locks.errors import HiveLockError
+from airflow_hivelock.locks.pauses import pauses
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from airflow_hivelock.settings import Settings
 
 CONNECTION_S = 30.0
@@ -51,13 +55,14 @@ class Trial:
         self._every_s = every_s
         self._good: Settings | None = None
         self._bad: Settings | None = None
-        self._since = self._again_at = self._pause_s = 0.0
+        self._since = self._again_at = 0.0
+        self._pauses: Iterator[float] | None = None
 
     def is_due(self, settings: Settings | None) -> bool:
         return settings != self._bad or time.monotonic() >= self._again_at
 
     def worked(self, settings: Settings) -> None:
-        self._good, self._bad, self._pause_s = settings, None, 0.0
+        self._good, self._bad, self._pauses = settings, None, None
 
     def failed(self, settings: Settings | None, most_s: float) -> tuple[float, float]:
         """The time since the first failure, and the next pause, in seconds. Both are 0 for settings that have worked.
@@ -67,9 +72,9 @@ class Trial:
         now = time.monotonic()
         if settings is not None and settings == self._good:
             return 0.0, 0.0
-        if settings != self._bad or not self._pause_s:
-            self._since, self._pause_s = now, self._every_s / 2
+        if settings != self._bad or self._pauses is None:
+            self._since, self._pauses = now, pauses(self._every_s, math.inf)
         self._bad = settings
-        self._pause_s = min(self._pause_s * 2, most_s)
-        self._again_at = now + self._pause_s
-        return now - self._since, self._pause_s
+        pause_s = min(next(self._pauses), most_s)
+        self._again_at = now + pause_s
+        return now - self._since, pause_s
