@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from airflow_hivelock.locks.errors import InvalidRequest
-from airflow_hivelock.locks.hive import lock_store, properties
+from airflow_hivelock.locks.hive import lock_store
 from airflow_hivelock.locks.hive.lock_store import Sourced
 from airflow_hivelock.locks.hive.settings import DEFAULT_TXN, TRANSACTIONS, Setting, TxnSettings
 from airflow_hivelock.locks.hive.site import Site
@@ -23,8 +23,7 @@ if TYPE_CHECKING:
 _TO_AIRFLOW = (
     "installation",
     "concurrency",
-    "numretries",
-    "sleep_between_retries",
+    *lock_store.RETRIES,
     "locks",
     "hive_site",
     "invitation_s",
@@ -119,7 +118,7 @@ class Settings:
             installation,
             metastore_uri,
             concurrency,
-            _lock_timeout_s(extra),
+            lock_store.patience_s({name: each for name, each in sources.items() if extra.get(name) is not None}),
             locks,
             site,
             sources,
@@ -188,9 +187,3 @@ def _invitation_s(extra: dict[str, Any]) -> float:
     if given in (None, ""):
         return INVITATION_S
     return seconds("invitation_s", _text(given), most_s=MAX_INVITATION_S, or_none=True)
-
-
-def _lock_timeout_s(extra: dict[str, Any]) -> float | None:
-    names = ("numretries", "sleep_between_retries")
-    retries, sleep = (None if (given := extra.get(name)) is None else _text(given) for name in names)
-    return properties.patience_s(retries, sleep, names)

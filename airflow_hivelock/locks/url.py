@@ -104,14 +104,15 @@ def seconds(name: str, value: str | float, *, most_s: float = YEAR_S, or_none: b
     return found
 
 
-def truth(name: str, text: str) -> bool:
-    """Return the boolean of the text ``true`` or ``false``.
+def truth(name: str, text: str, where: str = "") -> bool:
+    """Return the boolean of the text ``true`` or ``false``, in upper or lower case.
 
-    :raises InvalidRequest: *text* is neither.
+    :param where: the place of the setting, for the error message, as in `` in hive-site.xml:3``.
+    :raises InvalidRequest: *text* is neither. Hive would silently use its default.
     """
-    if text not in ("true", "false"):
-        raise InvalidRequest(f"{name}={text!r} is invalid. Use true or false")
-    return text == "true"
+    if text.lower() not in ("true", "false"):
+        raise InvalidRequest(f"{name}={text!r:.80}{where} is invalid. Use true or false")
+    return text.lower() == "true"
 
 
 def tls(

@@ -12,7 +12,7 @@ from urllib.parse import parse_qsl, quote, unquote, urlencode, urlsplit
 
 from airflow_hivelock.locks.errors import InvalidRequest
 from airflow_hivelock.locks.hive import properties as hive
-from airflow_hivelock.locks.url import shown
+from airflow_hivelock.locks.url import shown, truth
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -69,16 +69,19 @@ def common_fields(site: Site) -> dict[str, Sourced]:
     return fields
 
 
-def patience_s(fields: Mapping[str, Sourced]) -> float | None:
-    """Return the longest wait for locks in these fields, in seconds. None: they set none."""
-    retries, sleep = (
-        fields[name].value if name in fields else None for name in ("numretries", "sleep_between_retries")
-    )
-    return hive.patience_s(retries, sleep)
+RETRIES = ("numretries", "sleep_between_retries")
 
-
-NOT_OF_THE_STORE = ("backend", "host", "schema", "metastore_uri", "numretries", "sleep_between_retries")
+NOT_OF_THE_STORE = ("backend", "host", "schema", "metastore_uri", *RETRIES)
 """Fields that are not options of the lock store's URL."""
+
+
+def patience_s(fields: Mapping[str, Sourced]) -> float | None:
+    """Return the longest wait for locks in these fields, in seconds. None: they set none.
+
+    :raises InvalidRequest: a value is invalid.
+    """
+    retries, sleep = (fields[name].value if name in fields else None for name in RETRIES)
+    return hive.patience_s(retries, sleep, RETRIES)
 
 
 def url(fields: Mapping[str, Sourced]) -> str:
@@ -250,8 +253,8 @@ def _patience(site: Site) -> Iterator[Sourced]:
         return
     _time_s(site, hive.SLEEP)
     tries = _count(site, hive.NUMRETRIES, retries or hive.DEFAULTS[hive.NUMRETRIES])
-    yield Sourced("numretries", tries, _from(site, hive.NUMRETRIES))
-    yield Sourced("sleep_between_retries", sleep or hive.DEFAULTS[hive.SLEEP], _from(site, hive.SLEEP))
+    yield Sourced(RETRIES[0], tries, _from(site, hive.NUMRETRIES))
+    yield Sourced(RETRIES[1], sleep or hive.DEFAULTS[hive.SLEEP], _from(site, hive.SLEEP))
 
 
 def _hosts(site: Site, uris: str) -> list[str]:
@@ -300,4 +303,4 @@ def _count(site: Site, name: str, text: str) -> str:
 
 def _truth(site: Site, name: str, *, default: bool = False) -> bool:
     text = site.value(name)
-    return default if text is None else hive.truth(text, name, f" in {site.where(name)}")
+    return default if text is None else truth(name, text, f" in {site.where(name)}")

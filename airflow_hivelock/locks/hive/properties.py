@@ -141,16 +141,6 @@ def count(text: str, name: str, where: str = "") -> int:
     return int(text)
 
 
-def truth(text: str, name: str, where: str = "") -> bool:
-    """Return whether *text* is ``true``. The other parameters are those of :func:`time_s`.
-
-    :raises InvalidRequest: *text* is neither true nor false. Hive would silently use its default.
-    """
-    if text.lower() not in ("true", "false"):
-        raise InvalidRequest(f"{name}={text!r:.80}{where} is invalid. Use true or false")
-    return text.lower() == "true"
-
-
 def patience_s(retries: str | None, sleep: str | None, names: tuple[str, str] = (NUMRETRIES, SLEEP)) -> float | None:
     """Return for how long Hive tries to lock, in seconds: *retries* times *sleep*. None: neither is set.
 

@@ -6,6 +6,7 @@ import re
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from airflow_hivelock.locks import url
 from airflow_hivelock.locks.hive import properties
 from airflow_hivelock.locks.hive.properties import (
     CONCURRENCY,
@@ -68,7 +69,7 @@ class Setting:
 
         :raises InvalidRequest: it is neither true nor false. Hive would use its default.
         """
-        return properties.truth(self.value, f"SET {self.name}")
+        return url.truth(f"SET {self.name}", self.value)
 
 
 def patience_s(settings: Iterable[Setting]) -> float | None:
