@@ -240,12 +240,7 @@ class AcquiresLocks(NamesLocks):
             **asdict(LeaseTerms.of(self)),
             "timeout_s": None if self.lock_timeout is None else self.lock_timeout.total_seconds(),
             "ends_task": ends_task,
-            "round_number": again.number,
-            "waited_s": again.waited_s,
-            "waited_for": list(again.waited_for) or None,
-            "slot_s": again.slot_s,
-            "asked_s": again.asked_s,
-            "unanswered": again.unanswered,
+            **again.arguments(),
         }
 
     def _begin(

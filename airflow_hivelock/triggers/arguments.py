@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from airflow_hivelock.locks import formats
 from airflow_hivelock.locks.errors import InvalidRequest
 from airflow_hivelock.spec import LeaseTerms, LockSpec
+from airflow_hivelock.waiting.rounds import FIRST
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -63,7 +64,7 @@ def _same(value: Any, default: Any) -> bool:
 @cache
 def _defaults(cls: type) -> dict[str, Any]:
     """The default values of a trigger's arguments, by name."""
-    found = asdict(LockSpec([], [])) | asdict(LeaseTerms())
+    found = asdict(LockSpec([], [])) | asdict(LeaseTerms()) | FIRST.arguments()
     for base in reversed(cls.__mro__):
         if "__init__" in vars(base):
             parameters = inspect.signature(vars(base)["__init__"]).parameters.values()

@@ -19,14 +19,14 @@ from airflow_hivelock import comms, compat
 from airflow_hivelock.locks.backend import NeedsSlot
 from airflow_hivelock.locks.errors import CannotTell, HiveLockError, InvalidRequest, LockTimeout, Superseded
 from airflow_hivelock.locks.model import MAX_INVITATION_S, Lease
-from airflow_hivelock.spec import FIELDS, OFF, TERMS, LeaseTerms, LockSpec, Owner
+from airflow_hivelock.spec import FIELDS, OFF, LeaseTerms, LockSpec, Owner
 from airflow_hivelock.templates import StrictNames
 from airflow_hivelock.triggers.ahead import RunsAhead
 from airflow_hivelock.triggers.arguments import Further, written
 from airflow_hivelock.triggers.connection import hook_of
 from airflow_hivelock.triggers.keeper import HiveLockKeeper
 from airflow_hivelock.waiting import Look, Wait
-from airflow_hivelock.waiting.rounds import Round, resume_s
+from airflow_hivelock.waiting.rounds import FIRST, Round, resume_s
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Coroutine
@@ -221,11 +221,11 @@ class HiveLockTrigger(LockTrigger):
     :param lease_s: the duration of the lease without renewal, in seconds.
     :param ends_task: True ends the task with the lease as its XCom. False resumes the task on a worker with the lease.
     :param warning: a text to log when the locks are acquired.
-    :param round_number: the number of the :class:`Round`. In a round with a deferred grant, the trigger acquires no
-        locks, and resumes the task at the request's turn.
-    :param waited_s: like *waited_for*, *slot_s*, *asked_s* and *unanswered*, a field of that round.
-    :param terms: the fields of :class:`LeaseTerms`.
+    :param terms: the fields of :class:`LeaseTerms`, and :meth:`.Round.arguments`. In a round with a deferred grant, the
+        trigger acquires no locks, and resumes the task at the request's turn.
     """
+
+    unanswered: int
 
     def __init__(
         self,
@@ -233,26 +233,14 @@ class HiveLockTrigger(LockTrigger):
         lease_s: float,
         ends_task: bool = True,
         warning: str = "",
-        round_number: int = 0,
-        waited_s: float = 0.0,
-        waited_for: Any = None,
-        slot_s: float = 0.0,
-        asked_s: float = 0.0,
-        unanswered: int = 0,
         **terms: Any,
     ) -> None:
-        for name in TERMS:
-            setattr(self, name, terms.pop(name, getattr(LeaseTerms, name)))
+        for name, default in (asdict(LeaseTerms()) | FIRST.arguments()).items():
+            setattr(self, name, terms.pop(name, default))
         super().__init__(**terms)
         self.lease_s = lease_s
         self.ends_task = ends_task
         self.warning = warning
-        self.round_number = round_number
-        self.waited_s = waited_s
-        self.waited_for = waited_for or None
-        self.slot_s = slot_s
-        self.asked_s = asked_s
-        self.unanswered = unanswered
         self._waiter: Owner | None = None
         self._wait: Wait | None = None
         self._succeeded = False
@@ -264,12 +252,7 @@ class HiveLockTrigger(LockTrigger):
             "lease_s": self.lease_s,
             "ends_task": self.ends_task,
             "warning": self.warning,
-            "round_number": self.round_number,
-            "waited_s": self.waited_s,
-            "waited_for": self.waited_for,
-            "slot_s": self.slot_s,
-            "asked_s": self.asked_s,
-            "unanswered": self.unanswered,
+            **{name: getattr(self, name) for name in FIRST.arguments()},
         }
 
     async def _event(self) -> TriggerEvent:
@@ -328,7 +311,7 @@ class HiveLockTrigger(LockTrigger):
         return outcome.to_json() | self._wait.round().to_event(free=False)
 
     def _options(self, hook: HiveLockHook) -> dict[str, Any]:
-        before, invitation_s = self._round(), hook.settings.invitation_s
+        before, invitation_s = Round.of_trigger(self), hook.settings.invitation_s
         if self.owner and invitation_s:  # the trigger can wait so long before it resumes its task
             invitation_s = min(invitation_s + resume_s(self.unanswered), MAX_INVITATION_S)
         return {
@@ -338,16 +321,12 @@ class HiveLockTrigger(LockTrigger):
             "asked": before.asked,
         }
 
-    def _round(self) -> Round:
-        given = self.round_number, self.waited_s, self.waited_for or (), self.slot_s, self.asked_s, self.unanswered
-        return Round(*given)
-
     def _owner(self, hook: HiveLockHook) -> Owner:
         self._waiter = super()._owner(hook)
         return self._waiter
 
     def _start(self, ask: Ask, wake: Callable[[], None]) -> Polled[Lease | NeedsSlot]:
-        before = self._round()
+        before = Round.of_trigger(self)
         if before.number > 1:
             self.log.info("%s of waiting. Before it: %s", str(before).capitalize(), before.past)
         self._wait = Wait(ask, self.timeout_s, wake, self.log, before)

@@ -126,6 +126,17 @@ class Round:
             return replace(self, number=self.number + 1, unanswered=0, until_s=0.0)
         return replace(self, number=self.number or 1, unanswered=self.unanswered + 1, until_s=0.0)
 
+    def arguments(self) -> dict[str, Any]:
+        """This round as arguments of a trigger."""
+        values = {each.name: getattr(self, each.name) for each in fields(self) if each.name != "until_s"}
+        return {"round_number": values.pop("number"), **values, "waited_for": list(self.waited_for) or None}
+
+    @classmethod
+    def of_trigger(cls, trigger: Any) -> Self:
+        """The round in the attributes of a trigger: the inverse of :meth:`arguments`."""
+        values = {name: getattr(trigger, name) for name in FIRST.arguments()}
+        return cls(**values | {"number": values.pop("round_number"), "waited_for": values["waited_for"] or ()})
+
     def to_event(self, *, free: bool, until: datetime | None = None) -> dict[str, Any]:
         """The event for the worker.
 
