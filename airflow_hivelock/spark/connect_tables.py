@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from airflow_hivelock.locks.hive.catalog import HUDI, ICEBERG, LOCK_ENABLED, Table, format_of, named_partitions
+from airflow_hivelock.locks.hive.catalog import PROVIDER, Table, described, named_partitions
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -36,23 +36,17 @@ class ConnectTables:
         if table.table not in self.names(table.database, like=table.table):
             return None  # DESCRIBE would fail, and PySpark would log the error
         rows = [(row[0], row[1] or "") for row in self._ask(f"DESCRIBE TABLE EXTENDED {_quoted(table)}")]
-        columns = [(name.lower(), kind.lower()) for name, kind in _part(rows, _PARTITIONS) if name and name[0] != "#"]
+        columns = [(name, kind) for name, kind in _part(rows, _PARTITIONS) if name and name[0] != "#"]
         found = dict(_part(rows, _DETAILS, last=True))
         properties = _properties(found.get("Table Properties", ""))
-        provider = found.get("Provider", "hive").lower()
-        if provider != "hive":
-            properties["spark.sql.sources.provider"] = provider
-        changed_by = format_of(properties, found.get("InputFormat"))
-        return Table(
-            tuple(name for name, _ in columns),
-            None if provider == "hive" else provider,
+        if (provider := found.get("Provider", "hive").lower()) != "hive":
+            properties[PROVIDER] = provider
+        return described(
+            columns,
             _TYPES.get(found.get("Type", ""), "MANAGED_TABLE"),
-            tuple(kind for _, kind in columns),
-            found.get("View Text", ""),
-            view_database=_last_of(found.get("View Catalog and Namespace", "")),
-            transactional=properties.get("transactional") == "true",
-            format=changed_by,
-            commits_lock=changed_by in (ICEBERG, HUDI) and properties.get(LOCK_ENABLED) != "false",
+            properties,
+            found.get("InputFormat"),
+            (found.get("View Text", ""), _last_of(found.get("View Catalog and Namespace", ""))),
         )
 
     def partitions(self, below: LockObject) -> Iterator[LockObject]:

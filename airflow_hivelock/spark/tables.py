@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from pyspark.errors import PySparkException
 from pyspark.sql.types import StructType
 
-from airflow_hivelock.locks.hive.catalog import HUDI, ICEBERG, LOCK_ENABLED, Table, format_of, named_partitions
+from airflow_hivelock.locks.hive.catalog import PROVIDER, Table, described, named_partitions
 from airflow_hivelock.spark.jvm import items, optional, pairs, texts
 
 if TYPE_CHECKING:
@@ -94,17 +94,12 @@ def _table(found: Any) -> Table | None:
         return None
     fields = StructType.fromJson(json.loads(found.partitionSchema().json())).fields
     properties = {key: value.lower() for key, value in pairs(found.properties())}
-    provider = str(optional(found.provider()) or "hive").lower()
-    if provider != "hive":
-        properties["spark.sql.sources.provider"] = provider
-    changed_by = format_of(properties, optional(found.storage().inputFormat()))
-    return Table(
-        tuple(field.name.lower() for field in fields),
-        None if provider == "hive" else provider,
+    if (provider := str(optional(found.provider()) or "hive").lower()) != "hive":
+        properties[PROVIDER] = provider
+    return described(
+        [(field.name, field.dataType.simpleString()) for field in fields],
         {"EXTERNAL": "EXTERNAL_TABLE", "VIEW": "VIRTUAL_VIEW"}.get(found.tableType().name(), "MANAGED_TABLE"),
-        tuple(field.dataType.simpleString().lower() for field in fields),
-        str(optional(found.viewText()) or ""),
-        transactional=properties.get("transactional") == "true",
-        format=changed_by,
-        commits_lock=changed_by in (ICEBERG, HUDI) and properties.get(LOCK_ENABLED) != "false",
+        properties,
+        optional(found.storage().inputFormat()),
+        (str(optional(found.viewText()) or ""), ""),
     )

@@ -75,10 +75,10 @@ def test_a_tls_server_is_trusted_by_its_certificate_only(tmp_path: Path) -> None
         at = f"127.0.0.1:{server.getsockname()[1]}"
         with (
             pytest.raises(AccessDenied, match=r"thrift://127\.0\.0\.1.* not trusted here: .*CERTIFICATE_VERIFY_FAILED"),
-            Metastore.parse(at, tls=True).client(),
+            Metastore.parse(at, ssl="true").client(),
         ):
             pass
-        with Metastore.parse(at, tls=True, ca=str(authority.ca)).client():
+        with Metastore.parse(at, ssl="true", ca=str(authority.ca)).client():
             pass
         thread.join(20)
     assert shaken == ["TLSV1_ALERT_UNKNOWN_CA", "TLSv1.3"]

@@ -11,13 +11,14 @@ from airflow_hivelock.locks.hive import thrift
 from airflow_hivelock.locks.hive.thrift import PORT, Metastore
 from airflow_hivelock.locks.model import LockObject
 from airflow_hivelock.locks.model.object import unescape_level
-from airflow_hivelock.locks.url import check, shown, truth
+from airflow_hivelock.locks.url import check, shown
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
 
 ICEBERG, HUDI, DELTA = "iceberg", "hudi", "delta"
+PROVIDER = "spark.sql.sources.provider"
 LOCK_ENABLED = "engine.hive.lock-enabled"
 """A property of Iceberg tables. If it is false, commits to the table take no lock in the metastore."""
 
@@ -94,8 +95,7 @@ def connect_catalog(uri: str, timeout_s: float = 10.0) -> MetastoreCatalog:
     options = dict(parse_qsl(parts.query, keep_blank_values=True))
     if unknown := options.keys() - _OPTIONS:
         raise InvalidRequest(f"{shown(uri)!r}: unknown option {min(unknown)}. Use one of {', '.join(sorted(_OPTIONS))}")
-    auth, tls = options.pop("auth", "NONE").upper(), truth("ssl", options.pop("ssl", "false"))
-    return MetastoreCatalog(Metastore.parse(parts.netloc, timeout_s=timeout_s, auth=auth, tls=tls, **options))
+    return MetastoreCatalog(Metastore.parse(parts.netloc, timeout_s=timeout_s, **options))
 
 
 @dataclass(frozen=True)
@@ -110,19 +110,12 @@ class MetastoreCatalog:
             found = thrift.table(client, table.database, table.table)
         if found is None:
             return None
-        parameters = {key: value.lower() for key, value in (found.parameters or {}).items()}
-        provider = parameters.get("spark.sql.sources.provider", "hive")
-        changed_by = format_of(parameters, found.sd.inputFormat if found.sd else None)
-        columns = found.partitionKeys or ()
-        return Table(
-            tuple(column.name.lower() for column in columns),
-            None if provider == "hive" else provider,
+        return described(
+            [(column.name, column.type) for column in found.partitionKeys or ()],
             found.tableType,
-            tuple(column.type.lower() for column in columns),
-            *(_view(found) if found.tableType in ("VIRTUAL_VIEW", "MATERIALIZED_VIEW") else ("", "")),
-            parameters.get("transactional") == "true",
-            changed_by,
-            changed_by in (ICEBERG, HUDI) and parameters.get(LOCK_ENABLED) != "false",
+            {key: value.lower() for key, value in (found.parameters or {}).items()},
+            found.sd.inputFormat if found.sd else None,
+            _view(found) if found.tableType in ("VIRTUAL_VIEW", "MATERIALIZED_VIEW") else ("", ""),
         )
 
     def names(self, database: str = "") -> list[str]:
@@ -160,16 +153,41 @@ def named_partitions(below: LockObject, names: Iterable[str]) -> Iterator[LockOb
                 ) from error
 
 
-def format_of(parameters: Mapping[str, str], input_format: str | None) -> str:
-    """Return the format of a table with its own commits; empty for other tables.
+def described(
+    partition_columns: Iterable[tuple[str, str]],
+    table_type: str,
+    parameters: Mapping[str, str],
+    input_format: str | None,
+    view: tuple[str, str] = ("", ""),
+) -> Table:
+    """The table that a catalog describes.
 
+    :param partition_columns: the names and types of the partition columns.
     :param parameters: the table's properties in the metastore, with values in lower case.
+    :param view: the text of a view, and the database of table names without one in it.
     """
+    columns = [(name.lower(), kind.lower()) for name, kind in partition_columns]
+    provider = parameters.get(PROVIDER, "hive")
+    changed_by = _format_of(parameters, input_format)
+    return Table(
+        tuple(name for name, _ in columns),
+        None if provider == "hive" else provider,
+        table_type,
+        tuple(kind for _, kind in columns),
+        *view,
+        transactional=parameters.get("transactional") == "true",
+        format=changed_by,
+        commits_lock=changed_by in (ICEBERG, HUDI) and parameters.get(LOCK_ENABLED) != "false",
+    )
+
+
+def _format_of(parameters: Mapping[str, str], input_format: str | None) -> str:
+    """Return the format of a table with its own commits; empty for other tables."""
     if parameters.get("table_type") == ICEBERG:
         return ICEBERG
     if (input_format or "").startswith("org.apache.hudi."):
         return HUDI
-    provider = parameters.get("spark.sql.sources.provider", "")
+    provider = parameters.get(PROVIDER, "")
     return provider if provider in (ICEBERG, HUDI, DELTA) else ""
 
 

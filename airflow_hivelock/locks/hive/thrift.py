@@ -48,8 +48,8 @@ class Metastore:
             url.need(f"for Kerberos at {self}", "thrift_sasl", "puresasl", "gssapi", extra="kerberos")
 
     @classmethod
-    def parse(cls, netloc: str, **options: Any) -> Metastore:
-        """Parse *netloc*, ``host[:port][,host…]``.
+    def parse(cls, netloc: str, *, auth: str = "NONE", ssl: str = "false", **options: Any) -> Metastore:
+        """Parse *netloc*, ``host[:port][,host…]``, with the options of a URL.
 
         :raises InvalidRequest: *netloc* is invalid.
         :raises HiveLockError: the client library is not installed.
@@ -58,7 +58,8 @@ class Metastore:
             raise InvalidRequest(
                 f"the metastore {netloc.rpartition('@')[2]} takes no login and no password. Remove them"
             )
-        return cls(tuple(_host(host, netloc) for host in netloc.split(",")), **options)
+        hosts = tuple(_host(host, netloc) for host in netloc.split(","))
+        return cls(hosts, auth=auth.upper(), tls=url.truth("ssl", ssl), **options)
 
     def __str__(self) -> str:
         return "the metastore thrift://" + ",".join(f"{host}:{port}" for host, port in self.hosts)

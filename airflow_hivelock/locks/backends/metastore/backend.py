@@ -23,7 +23,7 @@ from airflow_hivelock.locks.hive.thrift import Metastore
 from airflow_hivelock.locks.invalid import printable
 from airflow_hivelock.locks.model import Lease, Lock, Tenure, Waiter, put_work
 from airflow_hivelock.locks.queueing import Call
-from airflow_hivelock.locks.url import seconds, truth
+from airflow_hivelock.locks.url import seconds
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -81,24 +81,16 @@ class MetastoreBackend(Backend):
         recheck_s: str = "10",
         catalog: str | None = None,
         answer_s: str = "10",
-        auth: str = "NONE",
-        kerberos_service_name: str = "hive",
-        ssl: str = "false",
-        ca: str | None = None,
+        **options: str,
     ) -> Self:
         """Connect to a metastore.
+
+        :param options: those of :meth:`.thrift.Metastore.parse`.
 
         :raises InvalidRequest: before anything is connected.
         :raises StoreUnavailable: the metastore does not answer.
         """
-        metastore = Metastore.parse(
-            hosts,
-            timeout_s=seconds("answer_s", answer_s),
-            auth=auth.upper(),
-            kerberos_service_name=kerberos_service_name,
-            tls=truth("ssl", ssl),
-            ca=ca,
-        )
+        metastore = Metastore.parse(hosts, timeout_s=seconds("answer_s", answer_s), **options)
         backend = cls(
             metastore,
             timeout_s=None if timeout_s is None else seconds("timeout_s", timeout_s),
