@@ -17,7 +17,7 @@ from airflow_hivelock.locks import rules
 from airflow_hivelock.locks.errors import InvalidRequest
 from airflow_hivelock.locks.hive.commits import check_commits
 from airflow_hivelock.locks.hive.settings import OFF as OFF_IN_SQL
-from airflow_hivelock.locks.model import MAX_PRIORITY, LeaseLimit, LockType
+from airflow_hivelock.locks.model import LeaseLimit, LockType, check_priority
 from airflow_hivelock.locks.model.group import MAX_LEASES, check_weight
 from airflow_hivelock.locks.plan import TaskSql, check_names, plan, plan_sql
 
@@ -136,11 +136,7 @@ class LeaseTerms:
 
         :raises InvalidRequest: a value is invalid. The message names it.
         """
-        priority = self.lock_priority
-        if isinstance(priority, bool) or not isinstance(priority, int) or abs(priority) > MAX_PRIORITY:
-            raise InvalidRequest(
-                f"lock_priority={priority!r} is invalid. Give a whole number up to {MAX_PRIORITY:,}. The larger goes first"
-            )
+        check_priority(self.lock_priority, name="lock_priority")
         if self.weight is not None:
             check_weight(self.weight, "how many leases of its group a task counts for")
             if self.max_leases is None and self.lease_group is None:

@@ -51,14 +51,15 @@ class DeferredGrant:
             )
 
 
-def check_priority(priority: int, owner: str) -> None:
+def check_priority(priority: Any, owner: str = "", name: str = "priority") -> None:
     """Check the priority of a request.
 
-    :raises InvalidRequest: the priority is invalid. The message names *owner*.
+    :param name: the name of the value, for the error message.
+    :raises InvalidRequest: the priority is invalid. The message names *owner*, if there is one.
     """
     if isinstance(priority, bool) or not isinstance(priority, int) or abs(priority) > MAX_PRIORITY:
         raise InvalidRequest(
-            f"priority={priority!r} of {owner} is invalid. Give a whole number up to {MAX_PRIORITY:,}. The larger goes first"
+            f"{name}={priority!r}{owner and f' of {owner}'} is invalid. Give a whole number up to {MAX_PRIORITY:,}. The larger goes first"
         )
 
 
