@@ -85,6 +85,11 @@ async def push_xcom(owner: Owner, value: Any) -> None:
         XCom.set("return_value", value, **where)
 
 
+def key_of(owner: Owner) -> str:
+    """Airflow's name of the owner's task instance among the states of a run."""
+    return owner.task_id if owner.map_index < 0 else f"{owner.task_id}_{owner.map_index}"
+
+
 async def state_of(owner: Owner) -> str | None:
     """The state of the owner's task instance, from a trigger. None: Airflow does not know the task.
 

@@ -147,7 +147,7 @@ async def _ask(owner: Owner) -> str:
         state, tasks = await comms.run_of(owner)
     except CannotTell:
         return ""
-    task = tasks.get(owner.task_id if owner.map_index < 0 else f"{owner.task_id}_{owner.map_index}", "")
+    task = tasks.get(comms.key_of(owner), "")
     if state is None:
         return "Airflow does not know its run any more"
     if state in comms.FINISHED_RUN:

@@ -294,8 +294,8 @@ async def _tasks_in_doubt(dag_id: str, owned: Sequence[tuple[Owner, T]]) -> Asyn
     for run_ids in _parts(sorted({owner.run_id for owner, _ in owned})):
         states = await comms.states_in(dag_id, run_ids, {owner.task_id for owner, _ in owned})
         for owner, thing in owned:
-            key = owner.task_id if owner.map_index < 0 else f"{owner.task_id}_{owner.map_index}"
-            if owner.run_id in run_ids and states.get(owner.run_id, {}).get(key) in (None, *comms.FINISHED):
+            state = states.get(owner.run_id, {}).get(comms.key_of(owner))
+            if owner.run_id in run_ids and state in (None, *comms.FINISHED):
                 yield owner, thing
 
 
