@@ -199,19 +199,32 @@ class Cursor(Tokens):
         self.at = self.at if text is None else end
         return text
 
+    def group(self) -> list[Token]:
+        """Pass the next token, and with an opening parenthesis all tokens up to its end. Return them."""
+        found: list[Token] = []
+        depth = 0
+        while not found or depth > 0:
+            found.append(self.next())
+            depth += (found[-1].token_type is TokenType.L_PAREN) - (found[-1].token_type is TokenType.R_PAREN)
+        return found
+
+    def upto_comma(self) -> list[Token]:
+        """Pass the tokens up to the next comma outside parentheses, or to the end. Return them."""
+        found: list[Token] = []
+        while not self.done() and not self.is_type(TokenType.COMMA):
+            found += self.group()
+        return found
+
     def skip_parentheses(self) -> None:
         """Pass a group in parentheses.
 
         :raises InvalidRequest: the group contains a query.
         """
-        self.expect("(")
-        depth = 1
-        while depth:
-            word = self.word()
-            if self.is_type(TokenType.SELECT):
-                self.refuse("a query here is not understood")
-            self.next()
-            depth += (word == "(") - (word == ")")
+        if not self.sees("("):
+            self.refuse("( is missing here")
+        for token in self.group():
+            if token.token_type is TokenType.SELECT:
+                self.statement.refuse(token, "a query here is not understood")
 
     def listed(self, read: Callable[[], None]) -> None:
         """Pass a list in parentheses. *read* passes one item of the list."""
@@ -286,11 +299,10 @@ class Cursor(Tokens):
 
     def _computed(self) -> Literal:
         """Pass an expression up to the comma or parenthesis after it. Return its value."""
-        tokens, depth = [], 0
-        while depth or not (self.done() or self.sees(")") or self.is_type(TokenType.COMMA)):
-            token = self.next()
-            depth += (token.token_type is TokenType.L_PAREN) - (token.token_type is TokenType.R_PAREN)
-            tokens.append(token)
+        tokens: list[Token] = []
+        while not (self.done() or self.sees(")") or self.is_type(TokenType.COMMA)):
+            tokens += self.group()
+        for token in tokens:
             if token.token_type is TokenType.SELECT:
                 self.statement.refuse(token, "a query is not allowed here; a constant is needed")
         tree = expression(tokens, self.statement.text)

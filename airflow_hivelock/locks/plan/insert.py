@@ -13,6 +13,8 @@ from airflow_hivelock.locks.plan.planner import QUERY
 from airflow_hivelock.locks.plan.rewrite import like
 
 if TYPE_CHECKING:
+    from sqlglot import Token
+
     from airflow_hivelock.locks.model import LockObject
     from airflow_hivelock.locks.plan.planner import Planner
     from airflow_hivelock.locks.plan.sql import Statement
@@ -79,15 +81,9 @@ def _replaced(cursor: Cursor, planner: Planner) -> None:
     """``REPLACE WHERE condition``, ``USING (columns)`` or ``ON condition``, of Delta and Iceberg tables."""
     if not cursor.take_any("WHERE", "USING", "ON"):
         cursor.refuse("WHERE, USING or ON is missing here")
-    condition = []
+    condition: list[Token] = []
     while not cursor.done() and cursor.word() not in _AFTER_A_CONDITION:
-        depth = 0
-        while True:
-            token = cursor.next()
-            depth += (token.token_type is TokenType.L_PAREN) - (token.token_type is TokenType.R_PAREN)
-            condition.append(token)
-            if not depth:
-                break
+        condition += cursor.group()
     if not condition:
         cursor.refuse("a condition is missing here")
     planner.read(cursor.statement, [like(condition[0], TokenType.SELECT, "SELECT"), *condition])

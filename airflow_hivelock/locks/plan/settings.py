@@ -109,11 +109,8 @@ def _assign(cursor: Cursor, texts: dict[str, str | None]) -> None:
 
 def _value(cursor: Cursor, texts: dict[str, str | None]) -> str | None:
     """Pass an expression up to the next comma. Return its string, None if not known."""
-    text, depth = cursor.constant(texts), 0
-    while not cursor.done() and (depth or not cursor.is_type(TokenType.COMMA)):
-        kind, text = cursor.next().token_type, None
-        depth += (kind is TokenType.L_PAREN) - (kind is TokenType.R_PAREN)
-    return text
+    text = cursor.constant(texts)
+    return None if cursor.upto_comma() else text
 
 
 def declare(cursor: Cursor, planner: Planner) -> None:
@@ -238,13 +235,12 @@ def _parameters(cursor: Cursor, texts: Mapping[str, str | None]) -> dict[str, st
     """By parameter, ``?1`` or ``:name``, its string. None if not known."""
     found: dict[str, str | None] = {}
     while not cursor.done():
-        text, depth, name = cursor.constant(texts), 0, ""
+        text, name = cursor.constant(texts), ""
         cursor.take("AS")
         if text is not None and cursor.is_name():
             name = cursor.identifier().lower()
-        while not cursor.done() and (depth or not cursor.is_type(TokenType.COMMA)):
-            kind, text = cursor.next().token_type, None
-            depth += (kind is TokenType.L_PAREN) - (kind is TokenType.R_PAREN)
+        if cursor.upto_comma():
+            text = None
         cursor.comma()
         found[f":{name}" if name else f"?{len(found) + 1}"] = text
     return found
