@@ -123,11 +123,12 @@ class NamesOfPlans:
             "no lock"
         )
 
-    def specs_of(self, node: Any, name: str) -> Iterator[Mapping[str, str]]:
-        for accessor in SPECS.get(name, ()):
-            yield from specs(getattr(node, accessor)())
+    def parts(self, node: Any, name: str, table: LockObject) -> list[LockObject]:
+        """The partitions of *table* that the command *node* names. The table itself if it names none."""
+        named = (spec for accessor in SPECS.get(name, ()) for spec in specs(getattr(node, accessor)()))
+        return [self._partition(table, spec) for spec in named] or [table]
 
-    def partition(self, table: LockObject, spec: Mapping[str, str]) -> LockObject:
+    def _partition(self, table: LockObject, spec: Mapping[str, str]) -> LockObject:
         """The partition of *spec*, or the prefix from its first columns. The table if a value is not certain."""
         known = self._tables.table(table)
         levels: list[tuple[str, str]] = []

@@ -126,8 +126,9 @@ class PlanReader:
         if name in _IF_NOT_EXISTS and node.ignoreIfExists():
             self._planner.look(target)  # Spark does not change an existing table
             return
-        found = [self._names.partition(target, spec) for spec in self._names.specs_of(node, name)] or [target]
-        self._planner.write(*found, how=Write.INSERT if name.startswith("LoadData") else None)
+        self._planner.write(
+            *self._names.parts(node, name, target), how=Write.INSERT if name.startswith("LoadData") else None
+        )
         self._planner.look(target)
 
     def _analyse(self, node: Any, name: str) -> None:
@@ -136,9 +137,8 @@ class PlanReader:
                 self.query(query)
             return
         for target in self._names.named(node):
-            found = [self._names.partition(target, spec) for spec in self._names.specs_of(node, name)] or [target]
             self._planner.look(target)
-            self._planner.scans += [Scan(each) for each in found]
+            self._planner.scans += map(Scan, self._names.parts(node, name, target))
 
     def _analyse_all(self, database: str) -> None:
         tables = self._planner.session.tables
@@ -170,7 +170,7 @@ class PlanReader:
         if name == "InsertIntoHiveTable":
             target = self._names.of_table(node.table().identifier())
             if target is not None:
-                found = [self._names.partition(target, spec) for spec in self._names.specs_of(node, name)] or [target]
+                found = self._names.parts(node, name, target)
                 self._planner.write(*found, how=Write.OVERWRITE if node.overwrite() else Write.INSERT)
         elif name == "InsertIntoHadoopFsRelationCommand":
             table = optional(node.catalogTable())
