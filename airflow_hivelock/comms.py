@@ -10,7 +10,7 @@ import asyncio
 import os
 import threading
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from airflow.providers.common.compat.sdk import DagRunState, TaskInstanceState, XCom
 from airflow.sdk.exceptions import AirflowRuntimeError
@@ -21,10 +21,12 @@ from airflow_hivelock import compat
 from airflow_hivelock.locks.errors import CannotTell
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
 
     from airflow_hivelock.hooks import HiveLockHook
     from airflow_hivelock.spec import Owner
+
+T = TypeVar("T")
 
 ANSWER_S = 120.0
 """The longest time that a trigger waits for its supervisor's answer, in seconds.
@@ -47,6 +49,32 @@ FINISHED_RUN = frozenset({DagRunState.SUCCESS, DagRunState.FAILED})
 
 _mended: set[type] = set()
 """The classes of supervisor connections that :func:`_let_threads_ask` has changed."""
+
+
+class SharedAnswers(Generic[T]):
+    """Answers that many triggers of one event loop share, because hundreds ask the same at once.
+
+    :param fresh_s: for how long an answer is used, in seconds from its question.
+    """
+
+    def __init__(self, fresh_s: float) -> None:
+        self._fresh_s = fresh_s
+        self._asked: dict[str, tuple[float, asyncio.Task[T]]] = {}
+
+    async def of(self, what: str, ask: Callable[[], Coroutine[Any, Any, T]]) -> T:
+        """The result of *ask*, or of an earlier question with the same *what*."""
+        loop = asyncio.get_running_loop()
+        for key in [
+            key for key, (until, asking) in self._asked.items() if loop.time() > until or asking.get_loop() is not loop
+        ]:
+            del self._asked[key]
+        if what not in self._asked:
+            self._asked[what] = loop.time() + self._fresh_s, loop.create_task(ask())
+        return await asyncio.shield(self._asked[what][1])
+
+    def forget(self, what: str) -> None:
+        """Ask again the next time."""
+        self._asked.pop(what, None)
 
 
 def read_metadata() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from typing import TYPE_CHECKING, Any, Self
 from weakref import WeakKeyDictionary
 
@@ -32,7 +33,7 @@ The trail of a store can contain many years.
 """
 
 _OVER = frozenset({"failed", "upstream_failed", "skipped", "removed"})
-_asked: dict[str, tuple[float, asyncio.Task[str]]] = {}
+_ends: comms.SharedAnswers[str] = comms.SharedAnswers(KNOWN_S)
 
 
 class RunsAhead:
@@ -72,7 +73,7 @@ class RunsAhead:
             owner = Owner.parse(each.owner)
             if owner is None or owner.installation != self._installation:
                 continue
-            if end := await _end_of(owner):
+            if end := await _ends.of(str(owner), partial(_ask, owner)):
                 then = "; the keeper frees its lease when its work has ended" if each.holds else ""
                 self._log.info("%s: %s%s", printable(each.owner), end, then)
 
@@ -127,18 +128,6 @@ def _trail_of(manager: LockManager) -> _Trail:
     if trail is None or trail.loop is not loop:
         trail = _trails[manager] = _Trail(loop)
     return trail
-
-
-async def _end_of(owner: Owner) -> str:
-    """A text about the end of an owner's run. All waiters share one question for KNOWN_S."""
-    loop = asyncio.get_running_loop()
-    for name in [
-        name for name, (until, asking) in _asked.items() if loop.time() > until or asking.get_loop() is not loop
-    ]:
-        del _asked[name]
-    if str(owner) not in _asked:
-        _asked[str(owner)] = loop.time() + KNOWN_S, loop.create_task(_ask(owner))
-    return await asyncio.shield(_asked[str(owner)][1])
 
 
 async def _ask(owner: Owner) -> str:

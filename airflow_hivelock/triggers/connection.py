@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
 import math
 import time
+from functools import partial
 from typing import TYPE_CHECKING
 
 from airflow_hivelock import comms
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 CONNECTION_S = 30.0
 """The time for which the triggerer caches a connection, in seconds."""
 
-_hooks: dict[str, tuple[float, asyncio.Task[HiveLockHook]]] = {}
+_hooks: comms.SharedAnswers[HiveLockHook] = comms.SharedAnswers(CONNECTION_S)
 
 
 async def hook_of(conn_id: str) -> HiveLockHook:
@@ -28,12 +28,7 @@ async def hook_of(conn_id: str) -> HiveLockHook:
 
     :raises HiveLockError: Airflow does not answer, or the connection cannot be used.
     """
-    loop = asyncio.get_running_loop()
-    until, loading = _hooks.get(conn_id, (0.0, None))
-    if loading is None or loading.get_loop() is not loop or loop.time() > until:
-        loading = loop.create_task(_load(conn_id))
-        _hooks[conn_id] = loop.time() + CONNECTION_S, loading
-    return await asyncio.shield(loading)
+    return await _hooks.of(conn_id, partial(_load, conn_id))
 
 
 async def _load(conn_id: str) -> HiveLockHook:
@@ -41,7 +36,7 @@ async def _load(conn_id: str) -> HiveLockHook:
     try:
         await comms.load(hook)
     except BaseException as error:
-        _hooks.pop(conn_id, None)
+        _hooks.forget(conn_id)
         if isinstance(error, TimeoutError):
             raise HiveLockError(f"Airflow did not return connection {conn_id!r} within {comms.ANSWER_S:g} s") from error
         raise

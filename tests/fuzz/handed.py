@@ -141,7 +141,7 @@ def trigger(data: bytes) -> None:
         mock.patch.object(connection, "HiveLockHook", _Hook),
         mock.patch.object(lock_trigger, "_keep_leases"),
         mock.patch.object(comms, "push_xcom", push),
-        mock.patch.dict(connection._hooks, clear=True),
+        mock.patch.dict(connection._hooks._asked, clear=True),
     ):
         blocked_s = asyncio.run(_first_event(made))
     if pushed:
