@@ -63,12 +63,36 @@ MOST_AT_ONCE = 500
 _SENSOR_TRIGGER = f"{HiveLockSensorTrigger.__module__}.{HiveLockSensorTrigger.__name__}"
 
 _ENVIRONMENT = "AIRFLOW_CONN_"
-_permitted: dict[tuple[str, str], tuple[float, bool]] = {}
-_may_release: dict[tuple[str, str], tuple[float, bool]] = {}
 _malformed: set[str] = set()
 """Malformed connections of the environment that have been logged."""
 
-_lock = threading.Lock()
+
+class _Permissions:
+    """Answers of the auth manager, by user and by what they are about. Each counts for :data:`PERMITTED_S`."""
+
+    def __init__(self) -> None:
+        self._answers: dict[tuple[str, str], tuple[float, bool]] = {}
+        self._lock = threading.Lock()
+
+    def known(self, keys: Iterable[tuple[str, str]]) -> dict[tuple[str, str], bool]:
+        """The answers for *keys* that still count."""
+        now = time.monotonic()
+        with self._lock:
+            found = {key: self._answers[key] for key in keys if key in self._answers}
+        return {key: answer for key, (until, answer) in found.items() if until > now}
+
+    def keep(self, answers: Mapping[tuple[str, str], bool]) -> None:
+        until = time.monotonic() + PERMITTED_S
+        with self._lock:
+            if len(self._answers) > MOST_REMEMBERED:
+                self._answers.clear()
+            self._answers |= {key: (until, answer) for key, answer in answers.items()}
+
+    def clear(self) -> None:
+        self._answers.clear()
+
+
+_permitted, _may_release = _Permissions(), _Permissions()
 
 
 def base_path() -> str:
@@ -95,17 +119,11 @@ def may_release(conn_id: str, user: Any) -> bool:
 
 def shows_release(conn_id: str, user: Any) -> bool:
     """As :func:`may_release`, but cached, because the page asks often, and an auth manager can ask a server."""
-    now, key = time.monotonic(), (user_id(user), conn_id)
-    with _lock:
-        until, answer = _may_release.get(key, (0.0, False))
-    if until > now:
-        return answer
-    answer = may_release(conn_id, user)
-    with _lock:
-        if len(_may_release) > MOST_REMEMBERED:
-            _may_release.clear()
-        _may_release[key] = now + PERMITTED_S, answer
-    return answer
+    key = user_id(user), conn_id
+    if key not in (known := _may_release.known([key])):
+        known[key] = may_release(conn_id, user)
+        _may_release.keep(known)
+    return known[key]
 
 
 def permitted_to_release(connection_id: str, user: Any = USER) -> Any:
@@ -120,16 +138,8 @@ MAY_RELEASE = Depends(permitted_to_release)
 
 def hidden(dag_ids: Iterable[str], user: Any) -> frozenset[str]:
     """The DAGs of *dag_ids* that *user* may not see in Airflow. The page hides the names of their holders."""
-    wanted = set(dag_ids)
-    now, who = time.monotonic(), user_id(user)
-    with _lock:
-        known = {
-            dag_id: answer
-            for dag_id in wanted
-            if (remembered := _permitted.get((who, dag_id))) is not None
-            for until, answer in [remembered]
-            if until > now
-        }
+    wanted, who = set(dag_ids), user_id(user)
+    known = {dag_id: answer for (_, dag_id), answer in _permitted.known((who, each) for each in wanted).items()}
     unknown = sorted(wanted - known.keys())
     teams = DagModel.get_dag_id_to_team_name_mapping(unknown) if unknown and _multi_team() else {}
     manager = get_auth_manager()
@@ -138,10 +148,7 @@ def hidden(dag_ids: Iterable[str], user: Any) -> frozenset[str]:
         of: Any = {"team_name": team} if team else {}  # a manager before Airflow 3.2 has no teams
         seen = manager.filter_authorized_dag_ids(dag_ids=of_team, user=user, **of)
         known |= {dag_id: dag_id in seen for dag_id in of_team}
-    with _lock:
-        if len(_permitted) > MOST_REMEMBERED:
-            _permitted.clear()
-        _permitted.update({(who, dag_id): (now + PERMITTED_S, known[dag_id]) for dag_id in unknown})
+    _permitted.keep({(who, dag_id): known[dag_id] for dag_id in unknown})
     return frozenset(dag_id for dag_id, answer in known.items() if not answer)
 
 
