@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from airflow_hivelock.locks import rules
 from airflow_hivelock.locks.errors import InvalidRequest
@@ -264,12 +264,6 @@ def explain(reads: Iterable[LockObject], writes: Iterable[LockObject]) -> str:
 def explain_locks(locks: Iterable[Lock]) -> str:
     """These *locks* in Hive's format, one a line, without added parents."""
     return "\n".join([HEAD, *(f"{_name(lock.object)} -> {lock.mode.value}" for lock in locks)])
-
-
-def explain_json(reads: Iterable[LockObject], writes: Iterable[LockObject]) -> dict[str, Any]:
-    """The locks for JSON, with parents: ``{"locks": [{"object": "dw.delays/dt=2013-01-01", "mode": "EXCLUSIVE"}]}``."""
-    locks = rules.with_parents(reads, writes)
-    return {"locks": [{"object": str(lock.object), "mode": lock.mode.value} for lock in locks]}
 
 
 def _name(target: LockObject) -> str:
