@@ -378,7 +378,6 @@ def _findings(findings: Sequence[Finding], lacks: Sequence[str]) -> Result:
 
 
 def _settings(settings: Sequence[Sourced]) -> Result:
-    """Return the settings with their sources."""
     rows = tuple((each.name, each.value, each.source) for each in settings)
     text = "\n".join(f"{name}={value}  ({source})" for name, value, source in rows)
     return Result(("setting", "value", "source"), rows, text)

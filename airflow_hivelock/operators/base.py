@@ -148,7 +148,6 @@ class NamesLocks(StrictNames, BaseOperator):
         return LockSpec.of(self).request(hook, owner, attempt, *terms, **options)
 
     def _lock_owner(self, hook: HiveLockHook, context: Any) -> Owner:
-        """The owner of this task in the lock store."""
         return Owner.of(hook.installation, context["ti"])
 
     def _needs_a_worker_to_render(self) -> bool:

@@ -114,5 +114,4 @@ def unfinished(dag_id: str, run_id: str, tasks: Iterable[Any], caller: tuple[str
 
 
 def _argument(task: Any, name: str) -> Any:
-    """The argument *name* of an operator, mapped or not."""
     return task.partial_kwargs.get(name) if task.is_mapped else getattr(task, name)

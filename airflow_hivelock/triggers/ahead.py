@@ -78,7 +78,6 @@ class RunsAhead:
                 self._log.info("%s: %s%s", printable(each.owner), end, then)
 
     async def _log_force_releases(self, asked: Sequence[InTheWay]) -> None:
-        """Log the force releases of leases of these blockers."""
         gone = {each.owner: each.held_since for each in asked if each.held_since is not None}
         manager = self._manager()
         for entry in await _trail_of(manager).after_now(manager) if gone else ():

@@ -189,7 +189,6 @@ class LockTrigger(StrictNames, BaseTrigger):
         return outcome
 
     def _options(self, hook: HiveLockHook) -> dict[str, Any]:
-        """Other arguments of the request."""
         return {}
 
     def _owner(self, hook: HiveLockHook) -> Owner:

@@ -64,8 +64,6 @@ def _split(text: str) -> tuple[Part, ...]:
 
 
 class _Parser(Tokens):
-    """Parses one statement from left to right."""
-
     def __init__(self, statement: Part, database: str) -> None:
         super().__init__(statement)
         self._database = database
