@@ -8,7 +8,8 @@ from urllib.parse import parse_qsl, urlsplit
 
 from airflow_hivelock.locks.errors import InvalidRequest
 from airflow_hivelock.locks.hive import thrift
-from airflow_hivelock.locks.hive.thrift import PORT, Metastore
+from airflow_hivelock.locks.hive.properties import METASTORE_PORT
+from airflow_hivelock.locks.hive.thrift import Metastore
 from airflow_hivelock.locks.model import LockObject
 from airflow_hivelock.locks.model.object import unescape_level
 from airflow_hivelock.locks.url import check, shown
@@ -88,10 +89,12 @@ def connect_catalog(uri: str, timeout_s: float = 10.0) -> MetastoreCatalog:
     :raises InvalidRequest: the URI is invalid.
     :raises HiveLockError: the client library is not installed.
     """
-    check(uri, f"the metastore, as in thrift://host:{PORT},")
+    check(uri, f"the metastore, as in thrift://host:{METASTORE_PORT},")
     parts = urlsplit(uri)
     if parts.scheme != "thrift" or not parts.netloc or "," in parts.netloc:
-        raise InvalidRequest(f"{shown(uri)!r} is not the address of a metastore. Write one as in thrift://host:{PORT}")
+        raise InvalidRequest(
+            f"{shown(uri)!r} is not the address of a metastore. Write one as in thrift://host:{METASTORE_PORT}"
+        )
     options = dict(parse_qsl(parts.query, keep_blank_values=True))
     if unknown := options.keys() - _OPTIONS:
         raise InvalidRequest(f"{shown(uri)!r}: unknown option {min(unknown)}. Use one of {', '.join(sorted(_OPTIONS))}")

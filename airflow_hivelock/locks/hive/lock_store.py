@@ -111,9 +111,11 @@ class Kind:
 
 
 KINDS = {
-    "zookeeper": Kind(2181, hive.DEFAULTS[hive.NAMESPACE], login=True, names_servers=hive.QUORUM),
-    "metastore": Kind(9083, names_servers=hive.URIS),
-    "hiveserver2": Kind(10000, login=True),
+    "zookeeper": Kind(
+        int(hive.DEFAULTS[hive.PORT]), hive.DEFAULTS[hive.NAMESPACE], login=True, names_servers=hive.QUORUM
+    ),
+    "metastore": Kind(hive.METASTORE_PORT, names_servers=hive.URIS),
+    "hiveserver2": Kind(hive.HIVESERVER2_PORT, login=True),
     "postgresql": Kind(5432, "airflow", login=True),
     "mysql": Kind(3306, "airflow", login=True),
     "sqlite": Kind(),

@@ -39,6 +39,9 @@ DEFAULTS = {
 }
 """Hive's defaults (``HiveConf``, Hive 2.3 to 4)."""
 
+METASTORE_PORT, HIVESERVER2_PORT = 9083, 10_000
+"""The defaults of ``hive.metastore.port`` and ``hive.server2.thrift.port``."""
+
 TAKEN = (
     *(CONCURRENCY, TXN_MANAGER, LOCK_MANAGER, QUORUM, PORT, NAMESPACE, SESSION, ZOOKEEPER_TLS, ZOOKEEPER_KERBEROS),
     *(SECURITY, QUERY, URIS, SASL, PRINCIPAL, METASTORE_TLS, SOCKET, NUMRETRIES, SLEEP),

@@ -10,12 +10,10 @@ from urllib.parse import urlsplit
 from airflow_hivelock.locks import url
 from airflow_hivelock.locks.errors import AccessDenied, InvalidRequest, StoreUnavailable
 from airflow_hivelock.locks.hive import kerberos
+from airflow_hivelock.locks.hive.properties import METASTORE_PORT
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
-
-PORT = 9083
-"""The default of ``hive.metastore.port``."""
 
 AUTH = ("NONE", "KERBEROS")
 
@@ -265,11 +263,11 @@ def failure(server: str, error: BaseException) -> StoreUnavailable:
 def _host(text: str, netloc: str) -> tuple[str, int]:
     try:
         parts = urlsplit(f"//{text.strip()}")
-        host, port = parts.hostname, parts.port or PORT
+        host, port = parts.hostname, parts.port or METASTORE_PORT
     except ValueError as error:
         raise InvalidRequest(
-            f"{netloc!r}: {error}. Give the metastore's address, as in thrift://host:{PORT}"
+            f"{netloc!r}: {error}. Give the metastore's address, as in thrift://host:{METASTORE_PORT}"
         ) from error
     if not host:
-        raise InvalidRequest(f"{netloc!r} names no metastore. Give its address, as in thrift://host:{PORT}")
+        raise InvalidRequest(f"{netloc!r} names no metastore. Give its address, as in thrift://host:{METASTORE_PORT}")
     return host, port

@@ -17,7 +17,7 @@ from airflow_hivelock.locks.backend import Backend, Capabilities
 from airflow_hivelock.locks.backends.hiveserver2 import listing
 from airflow_hivelock.locks.errors import InvalidRequest, StoreUnavailable, Unsupported
 from airflow_hivelock.locks.hive import sql
-from airflow_hivelock.locks.hive.properties import IN_METASTORE, TXN_MANAGER
+from airflow_hivelock.locks.hive.properties import HIVESERVER2_PORT, IN_METASTORE, TXN_MANAGER
 from airflow_hivelock.locks.hive.thrift import failure, transport
 from airflow_hivelock.locks.model import Holder, Lock, LockObject, Waiter
 from airflow_hivelock.locks.url import need, seconds, truth
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 
     from airflow_hivelock.locks.model import Lease, LockRequest, Tenure
 
-PORT = 10_000
 AUTH = ("NONE", "NOSASL", "LDAP", "KERBEROS")
 
 
@@ -40,7 +39,7 @@ class Address:
     """
 
     host: str
-    port: int = PORT
+    port: int = HIVESERVER2_PORT
     database: str = "default"
     user: str = "airflow_hivelock"
     password: str | None = field(default=None, repr=False)
@@ -112,13 +111,13 @@ class HiveServer2Backend(Backend):
         :raises StoreUnavailable: the server does not answer.
         """
         try:
-            port = url.port or PORT
+            port = url.port or HIVESERVER2_PORT
         except ValueError as error:
             raise InvalidRequest(
-                f"{url.netloc.rpartition('@')[2]!r}: {error}; use hiveserver2://host:{PORT}"
+                f"{url.netloc.rpartition('@')[2]!r}: {error}; use hiveserver2://host:{HIVESERVER2_PORT}"
             ) from error
         if not url.hostname:
-            raise InvalidRequest(f"a HiveServer2 URL needs a host: hiveserver2://host:{PORT}")
+            raise InvalidRequest(f"a HiveServer2 URL needs a host: hiveserver2://host:{HIVESERVER2_PORT}")
         address = Address(
             url.hostname,
             port,
