@@ -9,6 +9,9 @@ EXECS := $(METASTORES) $(PACKED)
 SPARKS := 3.5 4.0
 HADOOP_CLIENT := 3.5.0
 
+# Without byte code each Python compiles its imports again, and each worker of pytest rewrites all assertions again.
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: help install lint unit check test test-race test-spark test-airflow soak bench bench-leases bench-airflow structure demo wheel clean test-cluster test-security test-yarn test-ui pictures reference docs spec test-faults test-hives test-jobs test-lineage test-dbt test-mysql matrix fuzz release test-upgrade
 
 help:
@@ -88,9 +91,9 @@ unit: install
 check: lint unit
 	$(BIN)/python -m pytest -n 2 -k "not PostgreSQL and not MySQL" $(addprefix tests/backends/test_,conformance.py sqlite.py zookeeper.py)
 
-# A third of what tests take is waiting for servers, so three at a time, on two cores. In the order given, for the long ones come first then.
+# A third of what tests take is waiting for servers, so three at a time, on two cores. tests/conftest.py has their order.
 test: install
-	$(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder --ignore tests/system/deaths --ignore tests/system/jobs --ignore tests/system/levers --ignore tests/system/ui tests/system tests
+	$(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder --ignore tests/system/deaths --ignore tests/system/jobs --ignore tests/system/levers --ignore tests/system/ui tests
 
 $(VENV)/ui: $(VENV)/installed
 	$(BIN)/pip install --quiet --constraint constraints.txt --group ui

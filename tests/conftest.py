@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import os
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -15,11 +16,23 @@ from tests.system.histories.trace.summary import pytest_runtest_makereport, pyte
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-    from pathlib import Path
 
 __all__ = ["pytest_runtest_makereport", "pytest_terminal_summary"]
 
+ROOT = Path(__file__).parents[1]
+LONGEST = (
+    "tests/system/race/test_race.py",
+    "tests/airflow/test_real.py",
+    "tests/backends/test_spark_connect.py",
+)
+"""The files that take minutes. They come first, so that no worker ends with one of them while the others have no work."""
+
 _numbers = itertools.count()
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    places = {(ROOT / file).resolve(strict=True): place for place, file in enumerate(LONGEST)}
+    items.sort(key=lambda item: places.get(item.path, len(LONGEST)))
 
 
 @pytest.fixture(scope="session")
