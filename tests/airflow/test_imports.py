@@ -35,46 +35,61 @@ KINDS: dict[str, tuple[str, dict[str, Any]]] = {
 }
 
 PROGRAM = """
-import json, sys, warnings
+import json, os, sys, warnings
 warnings.simplefilter("ignore")
 from importlib import import_module
 from types import SimpleNamespace
-path, given = sys.argv[1], eval(sys.argv[2])
-module, _, name = path.partition(":")
-operator = getattr(import_module(module), name)
-if name.startswith("_"):
-    given = {"python_callable": lambda: None, "op_args": [], "op_kwargs": {}}
 from airflow_hivelock import locked
 from airflow_hivelock.locks.backends.memory import MemoryAcquisition
-seen = {}
-step = MemoryAcquisition.step
-def granted(self):
-    lease = step(self)
-    seen["grant"] = set(sys.modules)
-    return lease
-MemoryAcquisition.step = granted
-def begins(self, context):
-    seen["work"] = set(sys.modules)
-operator.execute = begins
-ti = SimpleNamespace(dag_id="dag", run_id="run", task_id="work", map_index=-1, try_number=1)
-locked(operator)(task_id="work", writes=["dw.delays"], **given).execute({"ti": ti})
-print("IMPORTED", json.dumps(sorted(seen["work"] - seen["grant"])))
+def work(path, given):
+    module, _, name = path.partition(":")
+    operator = getattr(import_module(module), name)
+    if name.startswith("_"):
+        given = {"python_callable": lambda: None, "op_args": [], "op_kwargs": {}}
+    seen = {}
+    step = MemoryAcquisition.step
+    def granted(self):
+        lease = step(self)
+        seen["grant"] = set(sys.modules)
+        return lease
+    MemoryAcquisition.step = granted
+    def begins(self, context):
+        seen["work"] = set(sys.modules)
+    operator.execute = begins
+    ti = SimpleNamespace(dag_id="dag", run_id="run", task_id="work", map_index=-1, try_number=1)
+    locked(operator)(task_id="work", writes=["dw.delays"], **given).execute({"ti": ti})
+    return sorted(seen["work"] - seen["grant"])
+for kind, (path, given) in eval(sys.argv[1]).items():
+    sys.stdout.flush()
+    if os.fork() == 0:
+        print("IMPORTED", json.dumps([kind, work(path, given)]), flush=True)
+        os._exit(0)
+    os.wait()
 """
+"""All kinds import :mod:`airflow_hivelock` first, so one process does it for all. Each kind goes on in a process of its own."""
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_no_module_is_imported_between_the_grant_and_the_work(kind: str) -> None:
-    path, given = KINDS[kind]
-    options = (
-        "{"
+@pytest.fixture(scope="module")
+def imported() -> tuple[dict[str, list[str]], str]:
+    """The modules that each kind imports, and what was written to stderr."""
+    kinds = ", ".join(
+        f"{kind!r}: ({path!r}, {{"
         + ", ".join(f"{name!r}: {'print' if value is print else repr(value)}" for name, value in given.items())
-        + "}"
+        + "})"
+        for kind, (path, given) in KINDS.items()
     )
     types = {"HIVESERVER2_DEFAULT": "hiveserver2", "HIVE_CLI_DEFAULT": "hive_cli"}
     env = os.environ | {f"AIRFLOW_CONN_{name}": json.dumps({"conn_type": kind}) for name, kind in types.items()}
-    command = [sys.executable, "-W", "ignore", "-c", PROGRAM, path, options]
+    command = [sys.executable, "-W", "ignore", "-c", PROGRAM, f"{{{kinds}}}"]
     done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=300, check=False)
-    found = [line for line in done.stdout.splitlines() if line.startswith("IMPORTED ")]
-    assert found, done.stderr[-3000:]
-    imported = json.loads(found[0].removeprefix("IMPORTED "))
-    assert len(imported) <= MOST, f"{len(imported)} modules with the lock held: {imported[:20]}"
+    lines = [line.removeprefix("IMPORTED ") for line in done.stdout.splitlines() if line.startswith("IMPORTED ")]
+    return dict(map(json.loads, lines)), done.stderr
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_no_module_is_imported_between_the_grant_and_the_work(
+    kind: str, imported: tuple[dict[str, list[str]], str]
+) -> None:
+    found, errors = imported
+    assert kind in found, errors[-3000:]
+    assert len(found[kind]) <= MOST, f"{len(found[kind])} modules with the lock held: {found[kind][:20]}"
