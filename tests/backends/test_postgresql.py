@@ -9,10 +9,11 @@ from urllib.parse import quote_plus
 
 import psycopg
 import pytest
-from sqlalchemy import text
+from sqlalchemy import literal, select, text
 
 from airflow_hivelock.locks import HiveLockError, Lease, LockObject, LockTimeout, StoreUnavailable, connect, rules
 from airflow_hivelock.locks.backends.database import DatabaseBackend, notifier
+from airflow_hivelock.locks.backends.database.postgresql_session import DeadlineConnection
 from airflow_hivelock.locks.hive import coverage
 from tests.backends.databases import DAY, HANG_S, database, round_trips, wait_until
 from tests.conformance import Polling
@@ -47,6 +48,42 @@ def test_a_lease_costs_three_round_trips_and_one_that_was_waited_for_six(
         assert isinstance(granted, Lease)
         assert manager.release(granted)
         assert len(trips) == 9, trips
+
+
+def test_a_client_that_stands_still_in_a_transaction_blocks_others_for_the_time_out_at_most(postgres_url: str) -> None:
+    with connect(f"{postgres_url}&timeout_s=1") as still, connect(postgres_url) as other:
+        assert isinstance(still.backend, DatabaseBackend)
+        mine = still.backend.begin(rules.request("stands still", writes=[DAY]), lambda: None)
+
+        def stand_still(transaction: StoreTransaction) -> None:
+            transaction.ask(text("SET transaction_timeout = 0"))  # servers before 17 have none
+            assert mine._attempt(transaction, comes_back=False)
+            transaction.flush()
+            assert other.acquire(owner="other", writes=[DAY], timeout_s=HANG_S)
+            assert transaction.ask(select(literal(1))).rows
+
+        with pytest.raises(StoreUnavailable, match="server closed the connection"):
+            database(still).transact(stand_still)
+
+
+def test_a_client_that_was_cut_off_within_a_batch_blocks_others_for_three_time_outs_at_most(postgres_url: str) -> None:
+    """Until the end of the batch the server does not count as idle."""
+    with connect(f"{postgres_url}&timeout_s=1") as cut, connect(postgres_url) as other:
+        pooled = database(cut).engine.raw_connection()
+        session = pooled.driver_connection
+        assert isinstance(session, DeadlineConnection)
+
+        def be_cut_off() -> None:
+            with session.batch(ends=True):
+                session.execute("SELECT pg_advisory_xact_lock(1)")
+                session.pgconn.send_flush_request()
+                session.pgconn.flush()
+                with database(other).engine.connect() as connection:
+                    connection.execute(text("SELECT pg_advisory_lock(1), pg_advisory_unlock(1)"))
+
+        with pytest.raises(psycopg.OperationalError, match="server closed the connection"):
+            be_cut_off()
+        pooled.invalidate()
 
 
 @pytest.mark.parametrize("isolation", ["read committed", "repeatable read"])

@@ -157,7 +157,7 @@ class PostgreSQL(DatabaseDialect):
         if begins and commits and len(asked := list(statements)) == 1:
             return [_received(session.cursor(row_factory=dict_row).execute(*asked[0]))]
         whole = begins and commits  # the server runs a pipeline as one transaction
-        with session.pipeline():
+        with session.batch(ends=commits):
             if begins and not whole:
                 session.execute(_BEGIN)
             cursors = [

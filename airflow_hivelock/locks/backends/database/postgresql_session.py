@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 import uuid
-from contextlib import suppress
+from contextlib import ExitStack, contextmanager, suppress
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import psycopg
@@ -19,7 +19,7 @@ from psycopg.sql import SQL, Identifier
 from airflow_hivelock.locks.errors import Unsupported
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Mapping
+    from collections.abc import Generator, Iterator, Mapping
 
     Result = TypeVar("Result")
 
@@ -61,13 +61,17 @@ class SessionFactory:
     """Opens the sessions with one server.
 
     :param where: the server, as errors name it, without a password.
-    :param timeout_s: the longest that a statement may run, and that a transaction may idle, in seconds.
+    :param timeout_s: the longest that a statement may run, and that a transaction may idle, in seconds. From PostgreSQL
+        17 on, a transaction may take three times as long. Only that bounds a transaction whose client was cut off in the
+        middle of a batch: until the batch's Sync the server does not count as idle.
     """
 
     def __init__(self, where: str, timeout_s: float) -> None:
-        most_ms = str(max(1, round(timeout_s * 1000)))
+        most_ms = max(1, round(timeout_s * 1000))
         self._where, self._timeout_s = where, timeout_s
-        self._settings = {"statement_timeout": most_ms, "idle_in_transaction_session_timeout": most_ms, **SETTINGS}
+        most = dict.fromkeys(("statement_timeout", "idle_in_transaction_session_timeout"), str(most_ms))
+        self._settings = {**most, **SETTINGS}
+        self._since_17 = {"transaction_timeout": str(3 * most_ms)}
         self._trusted = False
 
     def open(self, args: Any, settings: Mapping[str, Any]) -> DeadlineConnection:
@@ -128,11 +132,10 @@ class SessionFactory:
 
         :raises Unsupported: the server has other values afterwards.
         """
-        session.execute(_SET, (list(self._settings), list(self._settings.values())))
-        found = dict(session.execute(_READ_BACK, (list(self._settings),)).fetchall())
-        if lost := [
-            f"{name} is {found.get(name)}" for name, value in self._settings.items() if found.get(name) != value
-        ]:
+        wanted = self._settings | (self._since_17 if session.info.server_version >= 170000 else {})
+        session.execute(_SET, (list(wanted), list(wanted.values())))
+        found = dict(session.execute(_READ_BACK, (list(wanted),)).fetchall())
+        if lost := [f"{name} is {found.get(name)}" for name, value in wanted.items() if found.get(name) != value]:
             raise Unsupported(
                 f"{self._where}: a setting has no effect in the session ({', '.join(lost)}). Without its time-outs a task "
                 "could hang: let the pooler or the proxy in between pass SET on, or name PostgreSQL's own host and port"
@@ -156,6 +159,35 @@ class DeadlineConnection(psycopg.Connection[Any]):
     """
 
     answer_s = float("inf")
+    _open_pipeline: ExitStack | None = None
+    _batches: psycopg.Pipeline
+
+    @contextmanager
+    def batch(self, *, ends: bool) -> Iterator[None]:
+        """Send the statements of the block together, and wait for all answers.
+
+        The driver's pipeline ends with Sync and Flush. A Flush stops the server's ``idle_in_transaction_session_timeout``,
+        and a client that stands still would keep its row locks. So the pipeline stays open until the transaction *ends*.
+        Each batch before that ends with a Sync alone.
+        """
+        if self._open_pipeline is None:
+            self._open_pipeline = ExitStack()
+            self._batches = self._open_pipeline.enter_context(self.pipeline())
+        yield
+        if ends:
+            self._exit_pipeline()
+        else:
+            self._batches.sync()
+
+    def close(self) -> None:
+        super().close()
+        with suppress(psycopg.Error):  # the connection has ended the pipeline
+            self._exit_pipeline()
+
+    def _exit_pipeline(self) -> None:
+        pipeline, self._open_pipeline = self._open_pipeline, None
+        if pipeline:
+            pipeline.close()
 
     def wait(self, gen: Generator[Any, Any, Result], *args: Any, **kwargs: Any) -> Result:
         try:
