@@ -1,11 +1,20 @@
-"""Tables of the documents that a run of the tests has made."""
+"""Tables, and those of the documents that a run of the tests has made."""
 
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
 
 DOCS = Path(__file__).parents[2] / "docs"
 END = "<!-- the end of it -->\n"
+
+
+def table(head: Sequence[str], rows: Iterable[Iterable[str]]) -> str:
+    """A table of Markdown, in whole lines."""
+    return "".join(f"| {' | '.join(row)} |\n" for row in (head, ["---"] * len(head), *rows))
 
 
 def write(page: str, command: str, table: str) -> None:

@@ -10,10 +10,24 @@ import secrets
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
+from urllib.parse import parse_qsl, urlsplit
 
 Config = Mapping[tuple[str, str], str]
 Connections = Mapping[str, str | Mapping[str, Any]]
 REPOSITORY = Path(__file__).parents[3]
+
+
+def locks_in(url: str, installation: str = "here", **extra: str) -> dict[str, Any]:
+    """The fields of Airflow's connection to the lock store at *url*."""
+    parts = urlsplit(url)
+    login, _, host = parts.netloc.rpartition("@")
+    return {
+        "conn_type": "hivelock",
+        "host": host or parts.path.removeprefix("/"),
+        "login": login,
+        "schema": parts.path.strip("/") if host else "",
+        "extra": {"backend": parts.scheme, "installation": installation, **dict(parse_qsl(parts.query)), **extra},
+    }
 
 
 def settings(dags_folder: Path, port: int, database_url: str, users: Mapping[str, str] | None) -> Config:

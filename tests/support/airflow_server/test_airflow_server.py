@@ -17,7 +17,7 @@ import pytest
 
 from airflow_hivelock.locks import connect
 from tests.airflow import first_example
-from tests.support.airflow_server import AirflowServer
+from tests.support.airflow_server import AirflowServer, locks_in
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -45,15 +45,10 @@ def af(gates: Path, locks: Path, tmp_path_factory: pytest.TempPathFactory) -> It
     home = tmp_path_factory.mktemp("airflow")
     dags = shutil.copytree(Path(__file__).parent / "dags", home.with_name(f"{home.name}-dags"))
     shutil.copy(first_example.DAG_FILE, dags)
-    connection = {
-        "conn_type": "hivelock",
-        "host": str(locks),
-        "extra": {"backend": "sqlite", "installation": "here"},
-    }
     with AirflowServer(
         home,
         dags,
-        connections={"hivelock_default": connection, **first_example.CONNECTIONS},
+        connections={"hivelock_default": locks_in(f"sqlite:///{locks}"), **first_example.CONNECTIONS},
         variables={"gates": str(gates)},
         env=first_example.ENV,
         database="sqlite",

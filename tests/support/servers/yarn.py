@@ -120,6 +120,10 @@ class YarnCluster:
         extra = {"deploy-mode": deploy_mode, "yarn_resourcemanager_webapp_address": self.resource_manager.url}
         return {"conn_type": "spark", "host": "yarn", "extra": extra}
 
+    def drivers(self) -> dict[str, str]:
+        """The state of every application, by id."""
+        return self.resource_manager.applications()
+
     def environment(self, metastore: Metastore) -> dict[str, str]:
         """What spark-submit needs to know, to submit jobs on tables of *metastore*."""
         conf = metastore.spark_conf_dir

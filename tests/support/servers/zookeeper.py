@@ -96,6 +96,16 @@ class ZooKeeperServer(Server):
             with connection.makefile("rb") as answer:
                 return answer.read().decode()
 
+    def ephemerals(self) -> dict[str, str]:
+        """The session of each ephemeral node, by path. Of an ensemble, only the leader knows."""
+        session, found = "", {}
+        for line in self.four_letters("dump").splitlines():
+            if line.startswith("0x"):
+                session = line
+            elif line.startswith("\t/"):
+                found[line.strip()] = session
+        return found
+
     def ready(self) -> bool:
         return self.mode() is not None
 
