@@ -1,8 +1,7 @@
 """One process that grabs, works and releases: ``python -m tests.system.leases.grabber URL WAY JOBS OBJECTS SEED``.
 
-It prints ``ready``, begins after a line on standard input, and prints how many jobs it has done. With JOBS 0 it runs
-until its standard input ends. Only then does its process end: the end of a Python process costs as much as a hundred
-grabs.
+It answers ``ready``, begins after an order, and answers how many jobs it has done. With JOBS 0 it runs until it is
+dismissed. Only then does its process end: the end of a Python process costs as much as a hundred grabs.
 """
 
 from __future__ import annotations
@@ -11,12 +10,12 @@ import itertools
 import os
 import random
 import sys
-import threading
 import time
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from airflow_hivelock.locks import connect
+from tests.support.fleet import answer, dismissal, orders
 from tests.system.leases.work import BUSY_S, Ground, Job, job, name
 
 if TYPE_CHECKING:
@@ -100,26 +99,17 @@ WAYS: dict[str, Callable[[str, Ground], AbstractContextManager[Callable[[Job], N
 
 
 def main(url: str, way: str, jobs: int, objects: int, seed: int) -> None:
-    chance, over = random.Random(seed), threading.Event()
-    ground = Ground(url)
+    chance, ground, done = random.Random(seed), Ground(url), 0
     with WAYS[way](url, ground) as do:
-        print("ready", flush=True)
-        sys.stdin.readline()
-        if not jobs:
-            threading.Thread(target=_until_told, args=(over,), daemon=True).start()
-        done = 0
-        while not over.is_set() and (done < jobs or not jobs):
+        answer("ready")
+        next(orders())
+        over = dismissal()
+        while done < jobs if jobs else not over.is_set():
             do(job(chance, objects))
             done += 1
     ground.close()
-    print(done, flush=True)
-    if jobs:
-        sys.stdin.read()
-
-
-def _until_told(over: threading.Event) -> None:
-    sys.stdin.read()
-    over.set()
+    answer(done)
+    over.wait()
 
 
 if __name__ == "__main__":

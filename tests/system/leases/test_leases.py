@@ -5,13 +5,13 @@ from __future__ import annotations
 import os
 import random
 import time
-from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
 import pytest
 
 from airflow_hivelock.locks import LockManager, connect
-from tests.system.leases.crowd import Grabber, race
+from tests.support.fleet import Fleet
+from tests.system.leases.crowd import GRABBER, race
 from tests.system.leases.work import Ground, broken
 
 if TYPE_CHECKING:
@@ -62,31 +62,28 @@ def test_processes_that_grab_the_same_objects_lose_no_update(url: str, manager: 
 
 def test_processes_that_are_killed_at_any_moment_harm_nobody(url: str, manager: LockManager, ground: Ground) -> None:
     chance = random.Random(SEED)
-    with ExitStack() as undo:
+    with Fleet() as fleet:
 
-        def start() -> Grabber:
-            grabber = Grabber.start(url, "leases", 0, OBJECTS, chance.randrange(1 << 32))
-            undo.callback(grabber.kill)
+        def start() -> None:
+            grabber = fleet.start(GRABBER, url, "leases", 0, OBJECTS, chance.randrange(1 << 32))
             assert grabber.hear() == "ready"
-            grabber.begin()
-            return grabber
+            grabber.tell()
 
-        crowd = [start() for _ in range(4)]
+        for _ in range(4):
+            start()
         for _ in range(KILLS):
             before = len(ground.done())
             wait_until(lambda: len(ground.done()) > before + 5)  # noqa: B023
             time.sleep(chance.random() / 20)  # anywhere in its work
-            victim = crowd.pop(0)
-            victim.kill()
+            victim = fleet.workers[0]
+            fleet.lose(victim)
             for lease in manager.leases():
-                if lease.owner.startswith(f"{victim.process.pid}-"):
+                if lease.owner.startswith(f"{victim.pid}-"):
                     assert manager.force_release(lease.id, reason="its process was killed", user="test")
-            crowd.append(start())
-        for grabber in crowd:
-            grabber.stop()
-        assert sum(grabber.done() for grabber in crowd) > 0
-        for grabber in crowd:
-            grabber.end()
+            start()
+        fleet.dismiss()
+        assert sum(fleet.hear()) > 0
+        fleet.end()
     # The position of a killed process is removed by the next waiter, or by a sweep.
     last = manager.acquire(owner="last", writes=["dw"], timeout_s=HANG_S)
     manager.release(last)

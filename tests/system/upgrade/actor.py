@@ -10,6 +10,7 @@ import json
 import logging
 import os
 import random
+import select
 import sys
 import time
 from pathlib import Path
@@ -134,37 +135,31 @@ class Actor:
         return [path.rpartition(".")[2], list(made._spec().writes), made.serialize()[1].items() >= arguments.items()]
 
 
-def work(url: str, owner: str, attempt: int, folder: Path, until: float, seed: int) -> None:
-    """Take and give back locks until then, and notice whenever another owner is where this one is."""
+def work(url: str, owner: str, attempt: int, folder: Path, seed: int) -> None:
+    """Take and give back locks until the input ends, and note when this owner holds what."""
     dice = random.Random(seed)
     said = folder / f"{owner.replace('/', '_')}.wants"
-    with connect(url) as manager:
-        while time.time() < until or said.exists():
+    with connect(url) as manager, (folder / "notes").open("a", buffering=1) as notes:
+        while not select.select([sys.stdin], [], [], 0)[0] or said.exists():
             wanted = said.read_text() if said.exists() else f"dw.t{dice.randrange(2)}/d={dice.randrange(3)}"
             said.write_text(wanted)
             try:
                 lease = manager.acquire(owner=owner, writes=[wanted], attempt=attempt, timeout_s=SECONDS)
-                marker = folder / wanted.replace("/", "_")
-                try:  # a link has its text from the start: a kill leaves no mark without a name
-                    marker.symlink_to(owner)
-                except FileExistsError:
-                    if (other := str(marker.readlink())) != owner:
-                        print(f"CONFLICT {owner} {wanted} {other}", flush=True)
+                notes.write(f"begin {owner} {wanted} {time.time():.6f}\n")
                 time.sleep(dice.random() * 0.02)
                 manager.verify(lease)
-                marker.unlink(missing_ok=True)
+                notes.write(f"end {owner} {wanted} {time.time():.6f}\n")
                 manager.release(lease)
                 said.unlink()  # after the release: a process that is killed before it leaves its lease to the next one
-                print("DONE", flush=True)
             except LockLost as error:
-                print(f"LOST {error}", flush=True)
+                notes.write(f"lost {owner} {wanted} {time.time():.6f} {error}\n")
                 said.unlink(missing_ok=True)
 
 
 def main() -> None:
     if sys.argv[1] == "work":
-        url, owner, attempt, folder, until, seed = sys.argv[2:]
-        work(url, owner, int(attempt), Path(folder), float(until), int(seed))
+        url, owner, attempt, folder, seed = sys.argv[2:]
+        work(url, owner, int(attempt), Path(folder), int(seed))
         return
     logging.basicConfig(level=logging.WARNING)
     answers = os.fdopen(os.dup(1), "w")
