@@ -4,10 +4,6 @@ from __future__ import annotations
 
 import os
 import random
-import signal
-import subprocess
-import sys
-import threading
 import time
 from collections import Counter
 from contextlib import suppress
@@ -16,6 +12,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from airflow_hivelock.locks import InvalidRequest, LockManager, LockTimeout, StoreUnavailable, WaitsFor, reservations
+from tests.support.fleet import Fleet
 from tests.system.histories.worker import DAYS
 
 if TYPE_CHECKING:
@@ -62,40 +59,32 @@ class Chaos:
     program: str = "tests.system.histories.worker"
     arguments: Sequence[str] = ()
     done: Counter[str] = field(default_factory=Counter)
+    _fleet: Fleet = field(default_factory=Fleet)
     _deck: list[str] = field(default_factory=list)
-    _stopped: list[threading.Timer] = field(default_factory=list)
 
     def run(self, manager: LockManager, over: Callable[[], bool]) -> None:
         """Harm and repair until it is *over*, the servers at least once, then let every worker finish, and free what the dead held."""
         chance = random.Random(self.seed)
-        running = [self._start(chance) for _ in range(self.workers)]
-        try:
+        with self._fleet as fleet:
+            for _ in range(self.workers):
+                self._start(chance)
             while not over() or (self.faults and not self.done.keys() - {"kill", "stop", "reserve", *BY_HAND}):
                 time.sleep(chance.uniform(0.4, 1.2))
-                self._harm(running, chance, manager)
+                self._harm(chance, manager)
                 end_reservations(manager)
-            for timer in self._stopped:
-                timer.join()
-            for worker in running:
-                self._close(worker)
-            self._finish(running, manager)
-        finally:
-            for worker in running:
-                worker.kill()
-                self._close(worker)
+            fleet.dismiss()
+            self._finish(manager)
 
-    @staticmethod
-    def _finish(running: list[subprocess.Popen[bytes]], manager: LockManager) -> None:
+    def _finish(self, manager: LockManager) -> None:
         """Until each worker and each reservation has ended. A worker may wait for a reservation."""
         deadline = time.monotonic() + 90
-        while any(worker.poll() is None for worker in running) or end_reservations(manager):
+        while not self._fleet.have_ended() or end_reservations(manager):
             assert time.monotonic() < deadline, "a worker or a reservation does not end"
             time.sleep(0.1)
             end_reservations(manager)
-        assert not any(worker.returncode for worker in running), "a worker failed; its traceback is above"
 
-    def _harm(self, running: list[subprocess.Popen[bytes]], chance: random.Random, manager: LockManager) -> None:
-        victim = chance.randrange(self.workers)
+    def _harm(self, chance: random.Random, manager: LockManager) -> None:
+        victim = chance.choice(self._fleet.workers)
         if not self._deck:
             self._deck = (
                 ["kill"] * 3 + ["stop"] * 6 + ["withdraw", "change", "reserve"] * 2 + ["fault"] * bool(self.faults)
@@ -103,10 +92,13 @@ class Chaos:
             chance.shuffle(self._deck)
         match self._deck.pop():
             case "kill":
-                self._kill(running[victim], manager)
-                running[victim] = self._start(chance)
+                self._fleet.lose(victim)
+                self.done["kill"] += 1
+                free_of(manager, victim.pid)
+                self._start(chance)
             case "stop":
-                self._stop_for(running[victim], chance.uniform(*STOPPED_S))
+                self._fleet.pause(victim, chance.uniform(*STOPPED_S))
+                self.done["stop"] += 1
             case "withdraw" | "change" as what:
                 self._act(what, chance, manager)
             case "reserve":
@@ -116,18 +108,8 @@ class Chaos:
                 fault()
                 self.done[fault.__name__] += 1
 
-    def _start(self, chance: random.Random) -> subprocess.Popen[bytes]:
-        seed = str(chance.randrange(1 << 32))
-        command = [sys.executable, "-m", self.program, self.url, str(self.directory), seed, *self.arguments]
-        return subprocess.Popen(command, stdin=subprocess.PIPE)
-
-    def _kill(self, worker: subprocess.Popen[bytes], manager: LockManager) -> None:
-        assert worker.poll() is None, "a worker failed; its traceback is above"
-        worker.kill()
-        worker.wait(30)
-        self._close(worker)
-        self.done["kill"] += 1
-        free_of(manager, worker.pid)
+    def _start(self, chance: random.Random) -> None:
+        self._fleet.start(self.program, self.url, self.directory, chance.randrange(1 << 32), *self.arguments)
 
     def _act(self, what: str, chance: random.Random, manager: LockManager) -> None:
         """A person withdraws a request that waits, or changes its priority. Within two seconds there is one, or none is."""
@@ -149,19 +131,6 @@ class Chaos:
             with (self.directory / f"returned-{os.getpid()}").open("a") as returned:
                 print(lease.id, time.time_ns() // 1_000_000, file=returned)
             self.done["reserve"] += 1
-
-    @staticmethod
-    def _close(worker: subprocess.Popen[bytes]) -> None:
-        assert worker.stdin
-        worker.stdin.close()
-
-    def _stop_for(self, worker: subprocess.Popen[bytes], seconds: float) -> None:
-        """It is stopped while other faults happen; a process that is killed meanwhile is not continued."""
-        worker.send_signal(signal.SIGSTOP)
-        wake = threading.Timer(seconds, worker.send_signal, (signal.SIGCONT,))
-        wake.start()
-        self._stopped.append(wake)
-        self.done["stop"] += 1
 
 
 def end_reservations(manager: LockManager) -> bool:

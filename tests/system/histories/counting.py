@@ -1,4 +1,4 @@
-"""A process that counts up under a lock: it reads, waits for a line on its standard input, and writes.
+"""A process that counts up under a lock: it reads, waits for an order, and writes.
 
 The counter's store knows no locks. If it is *fenced*, it compares each write with the last one, and refuses writes that
 come late. The order is the lease's ``(token, epoch)``: of conflicting leases the later has the larger token, and of
@@ -13,6 +13,7 @@ from contextlib import closing
 from pathlib import Path
 
 from airflow_hivelock.locks import Lease, connect
+from tests.support.fleet import answer, orders
 
 OBJECT = "dw.delays/dt=2013-01-01"
 FENCES = {
@@ -47,9 +48,9 @@ def main(url: str, store: Path, fence: str, owner: str, attempt: int) -> None:
         lease = manager.acquire(owner=owner, writes=[OBJECT], attempt=attempt, timeout_s=60)
         seen = read(store)
         manager.verify(lease)  # no look that comes before the write is late enough
-        print("read", flush=True)
-        sys.stdin.readline()
-        print("written" if write(store, seen + 1, lease, fence) else "refused", flush=True)
+        answer("read")
+        next(orders())
+        answer("written" if write(store, seen + 1, lease, fence) else "refused")
         manager.release(lease)
 
 

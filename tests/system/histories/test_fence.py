@@ -6,18 +6,14 @@ update of the process that held the lock by then is lost.
 
 from __future__ import annotations
 
-import os
-import signal
-import subprocess
-import sys
-from contextlib import ExitStack
-from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 import pytest
 
 from airflow_hivelock.locks import connect
 from airflow_hivelock.locks.backends.zookeeper.layout import Layout
+from tests.support.fleet import Fleet
 from tests.system.histories import counting
 from tests.system.histories.trace.validate import validate
 from tests.system.histories.transactions import transactions
@@ -28,31 +24,6 @@ if TYPE_CHECKING:
     from tests.support.servers import ZooKeeperServer
 
 pytestmark = pytest.mark.integration
-
-
-@dataclass(frozen=True)
-class Counter:
-    """A process that counts, one answer at a time."""
-
-    process: subprocess.Popen[str]
-
-    def hear(self) -> str:
-        assert self.process.stdout
-        return self.process.stdout.readline().strip()
-
-    def write(self) -> str:
-        """Let it write what it has counted; whether that was ``written`` or ``refused``."""
-        assert self.process.stdin
-        print(file=self.process.stdin, flush=True)
-        return self.hear()
-
-    def stop(self) -> None:
-        """The process is stopped when this returns."""
-        self.process.send_signal(signal.SIGSTOP)
-        os.waitid(os.P_PID, self.process.pid, os.WSTOPPED)
-
-    def resume(self) -> None:
-        self.process.send_signal(signal.SIGCONT)
 
 
 @pytest.mark.parametrize(
@@ -71,39 +42,23 @@ def test_the_late_write_of_a_process_that_has_lost_its_lock_undoes_an_update_unl
 ) -> None:
     url, store = f"zookeeper://{zookeeper.hosts}/{tmp_path.name}?root=/locks-{tmp_path.name}", tmp_path / "counter"
     counting.create(store)
-    with ExitStack() as undo:
-
-        def start(owner: str, attempt: int) -> Counter:
-            command = [
-                sys.executable,
-                "-m",
-                "tests.system.histories.counting",
-                url,
-                str(store),
-                fence,
-                owner,
-                str(attempt),
-            ]
-            process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-            undo.enter_context(process)
-            undo.callback(process.kill)
-            return Counter(process)
-
-        first = start("task", 0)
+    with Fleet() as fleet:
+        counter = partial(fleet.start, "tests.system.histories.counting", url, store, fence)
+        first = counter("task", 0)
         assert first.hear() == "read"
         first.stop()
         if loss == "taken over":
-            second = start("task", 1)
+            second = counter("task", 1)
         else:
             with connect(url) as manager:
                 lease = manager.lease_of("task")
                 assert lease
                 assert manager.force_release(lease.id, reason="its process does not answer", user="test")
-            second = start("another", 0)
+            second = counter("another", 0)
         assert second.hear() == "read"
-        answers = [second.write()]
+        answers = [second.ask()]
         first.resume()
-        answers.append(first.write())
+        answers.append(first.ask())
         assert answers == ["written", late]
         lost = answers.count("written") - counting.read(store)
         assert lost == (1 if late == "written" else 0)

@@ -2,87 +2,42 @@
 
 from __future__ import annotations
 
-import os
 import random
-import time
 from typing import TYPE_CHECKING
 
 import pytest
 
-from airflow_hivelock.locks import LockManager, WaitsFor, connect
+from airflow_hivelock.locks import LockManager, connect
 from airflow_hivelock.locks.backends.zookeeper import ZooKeeperBackend
 from tests.support.servers import Ensemble, ZooKeeperServer
-from tests.system.histories.chaos import SESSION_S, Chaos, free_of
-from tests.system.histories.checks import History, lost_updates, returned
+from tests.system.histories.chaos import SESSION_S, Chaos
+from tests.system.histories.judge import PASSING_S, SEED, after, enough, judge
 from tests.system.histories.lawless import WAYS
-from tests.system.histories.trace.validate import returned_leases, validate
+from tests.system.histories.trace.validate import Trace, returned_leases, validate
 from tests.system.histories.transactions import transactions
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Collection, Sequence
     from pathlib import Path
+
+    from tests.system.histories.trace.validate import Returned
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(3600)]
 
-PASSING_S = 1.0
 OPTIONS = f"timeout_s={SESSION_S}&passing_s={PASSING_S}"
-SECONDS = float(os.environ.get("HISTORY_SECONDS", "12"))
-SEED = int(os.environ.get("HISTORY_SEED", "0")) or random.SystemRandom().randrange(1, 1 << 32)
+TAKEN = ("enter", "grant", "queue", "invite", "release")
 
 
-def after(seconds: float) -> Callable[[], bool]:
-    deadline = time.monotonic() + seconds
-    return lambda: time.monotonic() > deadline
-
-
-def enough(directory: Path) -> Callable[[], bool]:
-    """Whether the time is over and some leases were returned. On a busy machine the workers start late."""
-    over, late = after(SECONDS), after(10 * SECONDS)
-    return lambda: (over() and len(returned_leases(directory)) > 4 * SECONDS) or late()
-
-
-def history(manager: LockManager, directory: Path, servers: Sequence[ZooKeeperServer]) -> History:
+def validated(manager: LockManager, servers: Sequence[ZooKeeperServer], returned: Collection[Returned]) -> Trace:
     assert isinstance(manager.backend, ZooKeeperBackend)
-    leases = returned(directory)  # before the transactions: whatever was returned has been granted in them
-    return History.of(transactions(servers), manager.backend.store.layout, leases, PASSING_S)
+    return validate(transactions(servers), manager.backend.store.layout, returned, passing_s=PASSING_S)
 
 
-def judge(manager: LockManager, chaos: Chaos, servers: Sequence[ZooKeeperServer]) -> None:
-    """All that must hold once every process has ended."""
-    free_of(manager, 0)  # no worker has that number: this sweeps, and waits for a server that has just started again
-    # The position of a dead waiter is kept for its next process, and blocks no other request.
-    assert manager.release(manager.acquire(owner="last", writes=["dw"], timeout_s=60)), f"seed {chaos.seed}"
-    told = history(manager, chaos.directory, servers)
-    follow(manager, chaos, servers)
-    leases = told.leases
-    contended, passed = sum(lease.contended for lease in leases), sum(lease.passed for lease in leases)
-    print(
-        f"seed {chaos.seed}: {len(leases)} leases, {contended} after waiting for another, {passed} times one was "
-        f"passed, {told.given_back} grants given back, {told.away} went away, {dict(told.most)} of a group at most, "
-        f"{dict(chaos.done)}"
-    )
-    assert told.broken == [], f"seed {chaos.seed}"
-    assert told.left_behind == [], f"lock nodes that nobody holds, with seed {chaos.seed}"
-    assert contended > SECONDS / 2, f"too little happened to prove anything, with seed {chaos.seed}"
-    assert passed, f"nobody was passed, with seed {chaos.seed}"
-    assert told.away, f"no request went away, with seed {chaos.seed}"
-    assert told.most["few"], f"no lease was counted, with seed {chaos.seed}"
-    assert lost_updates(chaos.directory) == {}, f"seed {chaos.seed}"
-    # So is the mark of an owner that died, or lost the store, between its going away and its slot: the keeper's to drop.
-    for waiter in manager.waiters():
-        if waiter.waits_for is WaitsFor.SLOT:
-            manager.forget_deferred(waiter.owner, waiter.attempt)
-    assert (manager.show(), manager.waiters()) == ([], []), f"seed {chaos.seed}"
-
-
-def follow(manager: LockManager, chaos: Chaos, servers: Sequence[ZooKeeperServer]) -> None:
-    """Each update must be a step of the specification."""
-    assert isinstance(manager.backend, ZooKeeperBackend)
-    leases = returned_leases(chaos.directory)
-    trace = validate(transactions(servers), manager.backend.store.layout, leases)
-    trace.processes = len(list(chaos.directory.glob("returned-*")))
-    print(trace)
-    assert not trace.wrong, f"seed {chaos.seed}\n" + "\n".join(trace.wrong)
+def judged(manager: LockManager, chaos: Chaos, servers: Sequence[ZooKeeperServer]) -> None:
+    trace = judge(manager, chaos, lambda returned: validated(manager, servers, returned), TAKEN)
+    assert trace.passed, f"nobody was passed, with seed {chaos.seed}"
+    assert trace.counted, f"no lease was counted, with seed {chaos.seed}"
+    assert trace.actions["step_aside"] + trace.actions["end_invitation"], f"none went away, with seed {chaos.seed}"
 
 
 def test_processes_that_are_killed_and_stopped_and_a_server_that_restarts(tmp_path: Path) -> None:
@@ -96,7 +51,7 @@ def test_processes_that_are_killed_and_stopped_and_a_server_that_restarts(tmp_pa
         with connect(url) as manager:
             chaos = Chaos(url, tmp_path, SEED, faults=[restart])
             chaos.run(manager, enough(tmp_path))
-            judge(manager, chaos, [server])
+            judged(manager, chaos, [server])
 
 
 def test_an_ensemble_that_loses_its_leader_or_a_follower(tmp_path: Path) -> None:
@@ -117,7 +72,7 @@ def test_an_ensemble_that_loses_its_leader_or_a_follower(tmp_path: Path) -> None
         with connect(url) as manager:
             chaos = Chaos(url, tmp_path, SEED, faults=[lose_the_leader, lose_a_follower])
             chaos.run(manager, enough(tmp_path))
-            judge(manager, chaos, ensemble.members)
+            judged(manager, chaos, ensemble.members)
 
 
 @pytest.mark.parametrize("way", WAYS)
@@ -126,7 +81,12 @@ def test_a_history_tells_of_workers_that_break_a_promise(way: str, tmp_path: Pat
         late = after(60)
         url = f"{server.url}?{OPTIONS}"
         chaos = Chaos(url, tmp_path, SEED, workers=3, program="tests.system.histories.lawless", arguments=[way])
-        chaos.run(manager, lambda: bool(history(manager, tmp_path, [server]).broken) or late())
-        told = history(manager, tmp_path, [server])
-        assert told.broken
-        print(told.broken[0])
+
+        def wrong() -> list[str]:
+            returned = returned_leases(tmp_path)  # before the transactions: all that was returned was granted in them
+            return validated(manager, [server], returned).wrong
+
+        chaos.run(manager, lambda: bool(wrong()) or late())
+        told = wrong()
+        assert told
+        print(told[0])

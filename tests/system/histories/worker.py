@@ -1,4 +1,4 @@
-"""One process that acquires, works and releases, until it is killed or its standard input ends.
+"""One process that acquires, works and releases, until it is killed or dismissed.
 
 Some of its requests are more urgent than others. Some grants are deferred, as for a task that first waits for its
 worker slot. Some requests are counted among the few leases of a group.
@@ -36,6 +36,7 @@ from airflow_hivelock.locks import (
 from airflow_hivelock.locks.backend import Blocked
 from airflow_hivelock.locks.model import DeferredGrant
 from airflow_hivelock.locks.pending import Silent
+from tests.support.fleet import dismissal
 
 if TYPE_CHECKING:
     from airflow_hivelock.locks.model import LockRequest
@@ -50,8 +51,7 @@ DAYS = [f"2013-01-{day:02}" for day in range(1, 9)]
 
 def main(url: str, directory: Path, seed: int) -> None:
     chance = random.Random(seed)
-    over = threading.Event()
-    threading.Thread(target=_until_told, args=(over,), daemon=True).start()
+    over = dismissal()
     log_path, returned_path = (directory / f"{kind}-{os.getpid()}" for kind in ("log", "returned"))
     with log_path.open("a") as log, returned_path.open("a") as returned, _connected(url, over) as manager:
         turn = 0
@@ -158,11 +158,6 @@ def release(manager: LockManager, lease: Lease) -> None:
             time.sleep(0.1)
         else:
             return
-
-
-def _until_told(over: threading.Event) -> None:
-    sys.stdin.read()
-    over.set()
 
 
 def _connected(url: str, over: threading.Event) -> LockManager:

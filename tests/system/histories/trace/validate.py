@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeVar
 
 from tests.system.histories.trace import promises
 from tests.system.histories.trace.actions import LEFT_OUT, OF_HIVE, OF_NODES, OF_ROWS, SPECIFIED
+from tests.system.histories.trace.episodes import Episodes
 from tests.system.histories.trace.reading import Reader
 from tests.system.histories.trace.rows import RowReader
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
     from airflow_hivelock.locks.backends.zookeeper.layout import Layout
@@ -72,6 +73,8 @@ class Trace:
     :param processes: how many processes took the steps, if the caller knows.
     :param wrong: the steps that the specification does not allow, as text.
     :param actions: how often each action was taken.
+    :param counted: in ZooKeeper, how many grants took a permit of their group.
+    :param passed: in ZooKeeper, how often a request that waited was passed.
     """
 
     transactions: int = 0
@@ -80,13 +83,16 @@ class Trace:
     actions: Counter[str] = field(default_factory=Counter)
     wrong: list[str] = field(default_factory=list)
     processes: int = 0
+    counted: int = 0
+    passed: int = 0
 
     def __str__(self) -> str:
         steps = ", ".join(f"{number} {name}" for name, number in self.actions.most_common())
         of = f" of {self.processes} processes" if self.processes else ""
+        passed = f"; {self.passed} times one was passed, {self.counted} leases counted" if self.passed else ""
         return (
             f"trace{of}: {self.transactions} transactions and {self.returned} returned leases validated in "
-            f"{self.seconds:.1f} s; {steps}"
+            f"{self.seconds:.1f} s; {steps}{passed}"
         )
 
 
@@ -95,18 +101,31 @@ VALIDATED: list[Trace] = []
 
 
 def validate(
-    transactions: Sequence[Transaction], layout: Layout, returned: Iterable[Returned] = (), *, hive: bool = False
+    transactions: Sequence[Transaction],
+    layout: Layout,
+    returned: Collection[Returned] | None = None,
+    *,
+    passing_s: float = 3600.0,
+    hive: bool = False,
 ) -> Trace:
     """Replay the *transactions* of ZooKeeper.
 
-    :param returned: when leases were returned to their callers. A caller's log may be late, and is never early.
+    :param returned: when leases were returned to their callers. A caller's log may be late, and is never early. None: no caller
+        has logged them.
+    :param passing_s: for how long a request that waits may be passed.
     :param hive: whether Hive's clients were there. If not, nothing but a release deletes a lock node.
     """
     reader = Reader(layout)
     reader.state.last = {
         one.session: one.zxid for one in transactions if any(write.data is not None for write in one.writes)
     }
-    trace = _replay(transactions, reader, returned, OF_ROWS if hive else OF_ROWS | OF_HIVE, hive=hive)
+    episodes = Episodes(passing_s)
+    without = OF_ROWS if hive else OF_ROWS | OF_HIVE
+    note = None if hive else episodes.note  # UNLOCK TABLE can end a lease under the hands of its caller
+    trace = _replay(transactions, reader, returned or (), without, hive=hive, note=note)
+    trace.counted, trace.passed = episodes.counted, episodes.passed
+    if not hive:
+        trace.wrong += episodes.overlaps(None if returned is None else {one.lease_id for one in returned})
     # Other tests may use the same server.
     here = (f"{layout.namespace}/", f"{layout.root}/")
     trace.transactions = sum(any(write.path.startswith(here) for write in one.writes) for one in transactions)
@@ -131,8 +150,12 @@ def _replay(
     without: Collection[str],
     *,
     hive: bool,
+    note: Callable[[Step], Iterable[str]] | None = None,
 ) -> Trace:
-    """:param without: the actions that are not allowed."""
+    """
+    :param without: the actions that are not allowed.
+    :param note: hears of each step, and gives the promises that it breaks.
+    """
     began, trace = time.perf_counter(), Trace(len(transactions))
     VALIDATED.append(trace)
     returns = sorted(returned, key=lambda one: (one.zxid, one.time_ms), reverse=True)
@@ -142,7 +165,7 @@ def _replay(
             _return(trace, reader, returns.pop())
         for step in reader.steps(transaction):
             found = next((name for name, action in allowed.items() if next(action(step), None) is None), None)
-            broken = list(promises.after(step, hive=hive)) if step.key else []
+            broken = [*promises.after(step, hive=hive), *(note(step) if note else ())] if step.key else []
             if not found or broken:
                 trace.wrong.append(_text(reader, step, found, allowed, broken))
             trace.actions[found or "none"] += 1
