@@ -182,7 +182,7 @@ $(VENV)/yarn: tests/yarn/pom.xml $(VENV)/installed
 	mv $@.part $@
 
 test-yarn: $(VENV)/yarn
-	YARN=$(VENV)/yarn $(BIN)/python -m pytest -m cluster tests/system/yarn
+	YARN=$(VENV)/yarn $(BIN)/python -m pytest -m cluster tests/system/cluster/test_yarn.py
 
 # As root, and with Debian's libfaketime where clocks are to jump; what cannot be had is skipped.
 test-faults: install

@@ -10,14 +10,14 @@ import sys
 from collections import Counter
 from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
-from urllib.parse import urlsplit
+from typing import TYPE_CHECKING
 
 import pytest
 
 from airflow_hivelock.locks import LockManager, connect
-from tests.support.airflow_server import AirflowServer
+from tests.support.airflow_server import AirflowServer, Run, locks_in
 from tests.support.servers import Metastore
+from tests.support.spans import noted
 from tests.system.race.halfway import ROWS
 from tests.system.race.late import make, rows
 from tests.system.race.spark import PYTHON, ResidentSpark, environment
@@ -75,7 +75,7 @@ def af(workdir: Path, metastore: Metastore, urls: Mapping[str, str]) -> Iterator
     with AirflowServer(
         workdir / "airflow",
         Path(__file__).parent / "dags",
-        connections={"spark_default": spark, **{name: connection(url) for name, url in urls.items()}},
+        connections={"spark_default": spark, **{name: locks_in(url) for name, url in urls.items()}},
         variables={"notes": str(workdir)},
         env={
             **environment(metastore),
@@ -84,22 +84,6 @@ def af(workdir: Path, metastore: Metastore, urls: Mapping[str, str]) -> Iterator
         },
     ) as server:
         yield server
-
-
-def connection(url: str) -> dict[str, Any]:
-    """The fields of Airflow's connection to the lock store at *url*."""
-    parts = urlsplit(url)
-    extra = {"backend": parts.scheme, "installation": "here"}
-    if parts.scheme == "sqlite":
-        return {"conn_type": "hivelock", "host": parts.path.removeprefix("/"), "extra": extra}
-    return {
-        "conn_type": "hivelock",
-        "host": parts.hostname,
-        "port": parts.port,
-        "login": parts.username,
-        "schema": parts.path.strip("/"),
-        "extra": extra,
-    }
 
 
 class Race:
@@ -116,19 +100,17 @@ class Race:
         dags = [f"{name}_{store}" for name in NAMES]
         for dag_id in dags:
             af.unpause(dag_id, WAIT_S)
-        self._runs = [(dag_id, af.trigger(dag_id)) for dag_id in dags]
+        self._runs = [Run(af, dag_id, af.trigger(dag_id)) for dag_id in dags]
 
     def end(self) -> list[str]:
         """Wait until each run is halfway or waits for its locks, then open the gate. Return the final states of both."""
         self.af.wait(self._met, WAIT_S, "one run to be halfway, and the other to be halfway or to wait")
         self._notes.with_suffix(".gate").touch()
-        self.af.wait(lambda: {"success", "failed"}.issuperset(self._states()), WAIT_S, "both runs to end")
-        return self._states()
+        return [run.ended() for run in self._runs]
 
     def noted(self) -> list[str]:
         """The notes of the jobs, in their order."""
-        log = self._notes.with_suffix(".log")
-        return log.read_text().splitlines() if log.exists() else []
+        return noted(self._notes.with_suffix(".log"))
 
     def left(self) -> list[object]:
         """The remaining locks and waiters of the table."""
@@ -137,13 +119,11 @@ class Race:
     def _met(self) -> bool:
         halfway = sum(line.endswith(" is halfway") for line in self.noted())
         waiting = sum(len(self._waiters(manager)) for manager in self.managers)
-        return (halfway > 0 and halfway + waiting == len(NAMES)) or "failed" in self._states()
+        failed = any(run.is_over() for run in self._runs)  # its job does not end before the gate opens
+        return failed or (halfway > 0 and halfway + waiting == len(NAMES))
 
     def _waiters(self, manager: LockManager) -> Sequence[object]:
         return manager.waiters(self.table)
-
-    def _states(self) -> list[str]:
-        return [self.af.run(*run).state for run in self._runs]
 
 
 def begin(store: str, af: AirflowServer, spark: ResidentSpark, workdir: Path, managers: Sequence[LockManager]) -> Race:

@@ -1,15 +1,14 @@
-"""Jobs on YARN that run until their gate opens. The gate is a file with the name of the run."""
+"""Jobs on a cluster that run until their gate opens. The gate is a file with the name of the run."""
 
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from airflow.sdk import DAG
+from airflow.sdk import DAG, Variable
 
 from airflow_hivelock import HiveForceUnlockOperator, HiveLockedSparkSubmitOperator
 
-PARTITION = "{{ params.table }}/dt=2013-01-15"
 OPTIONS: dict[str, Any] = {
     "schedule": None,
     "start_date": datetime(2013, 1, 1, tzinfo=UTC),
@@ -17,18 +16,10 @@ OPTIONS: dict[str, Any] = {
 }
 JOB: dict[str, Any] = {
     "task_id": "job",
-    "conn_id": "yarn_cluster",
-    "yarn_track_via_rm_api": True,
-    "application": "{{ var.value.job }}",
-    "application_args": [
-        "{{ var.value.gates }}/{{ run_id }}.log",
-        "{{ var.value.gates }}/{{ run_id }}",
-        PARTITION,
-        "{{ var.value.fs }}",
-    ],
-    "driver_memory": "512m",
-    "writes": [PARTITION],
+    "conn_id": "cluster",
+    "writes": ["{{ params.table }}/dt=2013-01-15"],
     "retry_delay": timedelta(0),
+    **Variable.get("job", deserialize_json=True),
 }
 
 with DAG("driver", **OPTIONS):
@@ -41,7 +32,7 @@ with DAG("driver_anew", **OPTIONS):
     HiveLockedSparkSubmitOperator(retries=1, durable=False, **JOB)
 
 with DAG("client", **OPTIONS):
-    HiveLockedSparkSubmitOperator(**JOB | {"conn_id": "yarn_client", "yarn_track_via_rm_api": False})
+    HiveLockedSparkSubmitOperator(**JOB | {"conn_id": "spark_default", "yarn_track_via_rm_api": False})
 
 with DAG("force", **OPTIONS):
     HiveForceUnlockOperator(task_id="force", min_age=timedelta(0), objects=["{{ params.table }}"])

@@ -1,4 +1,4 @@
-"""Notes its token, waits for its gate, and publishes: ``job.py NOTES GATE PARTITION LOCATION``.
+"""Notes its token, waits for its gate, and publishes: ``yarn_job.py NOTES GATE PARTITION LOCATION``.
 
 It appends to NOTES that it begins and, once the file GATE exists, that it ends, each with its token. Between, it overwrites
 PARTITION, of a table below LOCATION that it makes where there is none, with one row that has the token.
