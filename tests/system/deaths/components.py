@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from contextlib import ExitStack, contextmanager
-from functools import partial
 from typing import TYPE_CHECKING
 
 from airflow_hivelock.locks import StoreUnavailable
@@ -12,17 +11,17 @@ from airflow_hivelock.locks.backends.zookeeper import ZooKeeperBackend
 from airflow_hivelock.locks.model import owner_key
 from tests.system.deaths.invited import before_it_asks
 from tests.system.deaths.play import DAY, LATER_DAY, NEXT_DAY, WAIT_S
-from tests.system.deaths.row import KEEPER, Row, row
-from tests.system.deaths.working import _ends
+from tests.system.deaths.row import KEEPER, TASK, UNLOCK, Rows
+from tests.system.deaths.steps import deleted, killed, marked, over
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from datetime import datetime
 
     from tests.system.deaths.play import Play, Run
+    from tests.system.deaths.steps import Step
 
-ROWS: list[Row] = []
-_row = partial(row, ROWS)
+ROWS = Rows()
 
 OUTAGE_S = 15.0
 """Longer than a session of ZooKeeper's lasts."""
@@ -53,26 +52,24 @@ def _in_turn(play: Play, first: Run, before: int = 1) -> None:
     play.writing(before + 1)
 
 
-@_row("triggerer killed; one task waits, one is deferred during its work", "task")
+@ROWS.of("triggerer killed; one task waits, one is deferred during its work", TASK)
 def triggerer_killed(play: Play) -> None:
     first, _ = _two(play, "elsewhere")
     first.reach("deferred")
-    play.stage.af.process("triggerer").kill()
-    play.stage.af.process("triggerer").restart()
+    _triggerer_restarts(play, first)
     _in_turn(play, first)
 
 
-@_row("triggerer killed; a task is invited, and its worker has not asked yet", "task")
+@ROWS.of("triggerer killed; a task is invited, and its worker has not asked yet", TASK)
 def triggerer_killed_beside_one_invited(play: Play) -> None:
     run = before_it_asks(play)
-    play.stage.af.process("triggerer").kill()
-    play.stage.af.process("triggerer").restart()
+    _triggerer_restarts(play, run)
     assert play.invited() == [run.owner()]
     run.let_ask()
     play.writing()
 
 
-@_row("the triggerer that has invited a task is killed; a second one takes over the waiters behind it", "task")
+@ROWS.of("the triggerer that has invited a task is killed; a second one takes over the waiters behind it", TASK)
 def another_triggerer_beside_one_invited(play: Play) -> None:
     run = before_it_asks(play)
     behind = play.start("own")
@@ -92,7 +89,7 @@ def another_triggerer_beside_one_invited(play: Play) -> None:
         second.stop()
 
 
-@_row("two triggerers hang in turn while tasks wait; Airflow gives the triggers to the second one, and back", "task")
+@ROWS.of("two triggerers hang in turn while tasks wait; Airflow gives the triggers to the second one, and back", TASK)
 def triggerers_stall(play: Play) -> None:
     rival = play.hold()
     for _ in range(WAITERS):
@@ -134,14 +131,14 @@ def _acting(play: Play) -> set[str]:
 
 
 # A task with a grant that Airflow cannot start fails at once, and leaves its lease to the force release.
-@_row("API server killed; Airflow ends the tasks without a heartbeat", KEEPER, "task", "trigger")
+@ROWS.of("API server killed; Airflow ends the tasks without a heartbeat", KEEPER, TASK, "trigger")
 def api_server_killed(play: Play) -> None:
     _two(play)
     play.stage.af.process("api-server").kill()
     play.stage.af.process("api-server").restart()
 
 
-@_row("scheduler, its workers and their tasks killed; their work still writes", "task")
+@ROWS.of("scheduler, its workers and their tasks killed; their work still writes", TASK)
 def machine_killed(play: Play) -> None:
     first, _ = _two(play)
     play.stage.af.process("scheduler").kill()
@@ -150,7 +147,7 @@ def machine_killed(play: Play) -> None:
     _in_turn(play, first, 2)
 
 
-@_row("ZooKeeper killed and started", "task")
+@ROWS.of("ZooKeeper killed and started", TASK)
 def zookeeper_killed(play: Play) -> None:
     first, _ = _two(play)
     (zookeeper,) = play.stage.servers
@@ -159,7 +156,7 @@ def zookeeper_killed(play: Play) -> None:
     _in_turn(play, first)
 
 
-@_row("ZooKeeper away for longer than a session lasts", "task")
+@ROWS.of("ZooKeeper away for longer than a session lasts", TASK)
 def zookeeper_away(play: Play) -> None:
     first, _ = _two(play)
     (zookeeper,) = play.stage.servers
@@ -167,78 +164,6 @@ def zookeeper_away(play: Play) -> None:
     time.sleep(OUTAGE_S)
     zookeeper.start()
     _in_turn(play, first)
-
-
-@_row("a task is invited; ZooKeeper is away when its worker asks", "task")
-def zookeeper_away_as_one_invited_asks(play: Play) -> None:
-    run = before_it_asks(play)
-    with _no_zookeeper(play):
-        run.let_ask()
-    play.writing()
-
-
-@_row("a task is invited; ZooKeeper is away when its worker is killed: the next task gets the locks", "task")
-def zookeeper_away_as_one_invited_is_killed(play: Play) -> None:
-    run = before_it_asks(play)
-    with _no_zookeeper(play):
-        run.kill()
-        run.await_end()
-    play.start("own")
-    play.writing()
-
-
-@_row("a task is invited; ZooKeeper is away when the triggerer is killed", "task")
-def zookeeper_away_as_the_triggerer_of_one_invited_is_killed(play: Play) -> None:
-    run = before_it_asks(play)
-    with _no_zookeeper(play):
-        play.stage.af.process("triggerer").kill()
-        play.stage.af.process("triggerer").restart()
-    run.let_ask()
-    play.writing()
-
-
-@_row("a task is invited; ZooKeeper is away when it is marked failed: the next task gets the locks", "task")
-def zookeeper_away_as_one_invited_is_marked_failed(play: Play) -> None:
-    run = before_it_asks(play)
-    with _no_zookeeper(play):
-        run.mark("failed")
-        run.await_end()
-    play.start("own")
-    play.writing()
-
-
-@_row("a task is invited; ZooKeeper is away when its run is deleted: the next task gets the locks", "task")
-def zookeeper_away_as_one_invited_is_deleted(play: Play) -> None:
-    run = before_it_asks(play)
-    with _no_zookeeper(play):
-        run.delete()
-    play.start("own")
-    play.writing()
-
-
-@_row("a task is invited; ZooKeeper is away when it is cleared", "task")
-def zookeeper_away_as_one_invited_is_cleared(play: Play) -> None:
-    run = before_it_asks(play, "own_held_up_again")
-    with _no_zookeeper(play):
-        run.clear("job")
-    run.until(lambda: run.try_number() == 2, "try 2")
-    run.let_ask()
-    play.writing()
-    assert play.owners() == [run.owner()]
-
-
-@_row("a task is invited; ZooKeeper is away when the invitation ends and its worker asks; another task waits", "task")
-def zookeeper_away_as_an_invitation_ends(play: Play) -> None:
-    first = before_it_asks(play)
-    second = play.start("own")
-    play.await_waiters()
-    with _no_zookeeper(play):
-        first.let_ask()
-    play.writing()
-    for run in (first, second):
-        run.open()
-    for run in (first, second):
-        run.reach("success")
 
 
 @contextmanager
@@ -253,42 +178,124 @@ def _no_zookeeper(play: Play) -> Iterator[None]:
         zookeeper.start()
 
 
-@_row("marked failed while ZooKeeper is away", KEEPER, "task")
+def _let_ask(play: Play, run: Run) -> None:
+    run.let_ask()
+
+
+def _triggerer_restarts(play: Play, run: Run) -> None:
+    play.stage.af.process("triggerer").kill()
+    play.stage.af.process("triggerer").restart()
+
+
+def _without_zookeeper(name: str, event: str, *steps: Step, then: Step | None = None) -> None:
+    """The *steps* meet an invited task while ZooKeeper is away. What comes *then* gets the locks."""
+
+    def act(play: Play) -> None:
+        run = before_it_asks(play)
+        with _no_zookeeper(play):
+            for step in steps:
+                step(play, run)
+        if then:
+            then(play, run)
+        play.writing()
+
+    ROWS.add(name, f"a task is invited; ZooKeeper is away when {event}", TASK, act)
+
+
+def _next_task(play: Play, run: Run) -> None:
+    play.start("own")
+
+
+_without_zookeeper("zookeeper_away_as_one_invited_asks", "its worker asks", _let_ask)
+_without_zookeeper(
+    "zookeeper_away_as_one_invited_is_killed",
+    "its worker is killed: the next task gets the locks",
+    killed,
+    over,
+    then=_next_task,
+)
+_without_zookeeper(
+    "zookeeper_away_as_the_triggerer_of_one_invited_is_killed",
+    "the triggerer is killed",
+    _triggerer_restarts,
+    then=_let_ask,
+)
+_without_zookeeper(
+    "zookeeper_away_as_one_invited_is_marked_failed",
+    "it is marked failed: the next task gets the locks",
+    marked("failed"),
+    over,
+    then=_next_task,
+)
+_without_zookeeper(
+    "zookeeper_away_as_one_invited_is_deleted",
+    "its run is deleted: the next task gets the locks",
+    deleted,
+    then=_next_task,
+)
+
+
+@ROWS.of("a task is invited; ZooKeeper is away when it is cleared", TASK)
+def zookeeper_away_as_one_invited_is_cleared(play: Play) -> None:
+    run = before_it_asks(play, "own_held_up_again")
+    with _no_zookeeper(play):
+        run.clear("job")
+    run.until(lambda: run.try_number() == 2, "try 2")
+    run.let_ask()
+    play.writing()
+    assert play.owners() == [run.owner()]
+
+
+@ROWS.of("a task is invited; ZooKeeper is away when the invitation ends and its worker asks; another task waits", TASK)
+def zookeeper_away_as_an_invitation_ends(play: Play) -> None:
+    first = before_it_asks(play)
+    second = play.start("own")
+    play.await_waiters()
+    with _no_zookeeper(play):
+        first.let_ask()
+    play.writing()
+    for run in (first, second):
+        run.open()
+    for run in (first, second):
+        run.reach("success")
+
+
+@ROWS.of("marked failed while ZooKeeper is away", KEEPER, TASK)
 def marked_failed_without_zookeeper(play: Play) -> None:
     run = play.at_work("own")
     (zookeeper,) = play.stage.servers
     zookeeper.kill()
     run.mark("failed")
-    _ends(play)
+    play.await_end_of_work()
     zookeeper.start()
 
 
-@_row("the work ends while ZooKeeper is away", KEEPER, "task")
+@ROWS.of("the work ends while ZooKeeper is away", KEEPER, TASK)
 def success_without_zookeeper(play: Play) -> None:
     run = play.at_work("own")
     (zookeeper,) = play.stage.servers
     zookeeper.kill()
     run.open()
-    _ends(play)
+    play.await_end_of_work()
     time.sleep(OUTAGE_S)
     zookeeper.start()
 
 
-@_row(
+@ROWS.of(
     "the work of five tasks ends while ZooKeeper is away for 75 s; the work of a sixth, killed task still writes",
     KEEPER,
-    "unlock task",
+    UNLOCK,
 )
 def zookeeper_away_as_work_ends(play: Play) -> None:
     _work_ends_without_zookeeper(play, 75.0)
 
 
-@_row("the same for three minutes", KEEPER, "unlock task")
+@ROWS.of("the same for three minutes", KEEPER, UNLOCK)
 def zookeeper_long_away_as_work_ends(play: Play) -> None:
     _work_ends_without_zookeeper(play, 180.0)
 
 
-@_row("scheduler killed, its workers not", "task")
+@ROWS.of("scheduler killed, its workers not", TASK)
 def scheduler_killed(play: Play) -> None:
     first, _ = _two(play)
     scheduler = play.stage.af.process("scheduler")
@@ -298,10 +305,10 @@ def scheduler_killed(play: Play) -> None:
     first.open()
 
 
-@_row(
+@ROWS.of(
     "Airflow's database hangs; one task works, one waits, and the keeper renews the lease of a deferred one",
     KEEPER,
-    "task",
+    TASK,
 )
 def database_hangs(play: Play) -> None:
     first, _ = _two(play)
@@ -315,7 +322,7 @@ def database_hangs(play: Play) -> None:
         _in_turn(play, first)
 
 
-@_row("Airflow's database killed, and started later with the parts of Airflow that have ended", KEEPER, "task")
+@ROWS.of("Airflow's database killed, and started later with the parts of Airflow that have ended", KEEPER, TASK)
 def database_killed(play: Play) -> None:
     first, _ = _two(play)
     database = play.stage.af.postgres
@@ -341,7 +348,7 @@ def _work_ends_without_zookeeper(play: Play, outage_s: float) -> None:
     for run in ends:
         run.open()
     for day in days:
-        _ends(play, day)
+        play.await_end_of_work(day)
     time.sleep(outage_s)
     zookeeper.start()
     back = time.monotonic()
@@ -350,7 +357,7 @@ def _work_ends_without_zookeeper(play: Play, outage_s: float) -> None:
     assert time.monotonic() - back < FREED_S
     assert play.owners(NEXT_DAY) == [killed.owner()], "freed under the hands of a writer"
     killed.open()
-    _ends(play, NEXT_DAY)
+    play.await_end_of_work(NEXT_DAY)
     ended = time.monotonic()
     play.until(lambda: not play.owners(NEXT_DAY), "what is over to be freed")
     assert time.monotonic() - ended < FREED_S

@@ -2,81 +2,67 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import TYPE_CHECKING
 
 from tests.system.deaths.play import running
-from tests.system.deaths.row import FORCE, Row, row
-from tests.system.deaths.working import _ends
+from tests.system.deaths.row import FORCE, TASK, Rows
+from tests.system.deaths.steps import at_work, deleted, marked, over, reached
 
 if TYPE_CHECKING:
     from tests.system.deaths.play import Play, Run
+    from tests.system.deaths.steps import Step
 
-ROWS: list[Row] = []
-_row = partial(row, ROWS)
-
-
-def _deferred(play: Play, dag_id: str = "elsewhere") -> Run:
-    run = play.at_work(dag_id)
-    run.reach("deferred")
-    return run
+ROWS = Rows()
 
 
-@_row("deferred during its work: the work ends well", "task")
-def elsewhere_success(play: Play) -> None:
-    _deferred(play)
-
-
-@_row("deferred during its work: cleared; the next try does not start, because the state of the work is unknown", FORCE)
-def elsewhere_cleared(play: Play) -> None:
-    run = _deferred(play)
-    run.clear("job")
-    run.until(lambda: run.try_number() == 2 and run.state() == "failed", "the next try to fail")
-    _goes_by_name(play, run)
-
-
-@_row("deferred during its work: marked failed", FORCE)
-def elsewhere_marked_failed(play: Play) -> None:
-    run = _deferred(play)
-    run.mark("failed")
-    _goes_by_name(play, run)
-
-
-@_row("deferred during its work: its run marked failed and deleted", FORCE)
-def elsewhere_run_deleted(play: Play) -> None:
-    run = _deferred(play)
-    run.delete()
-    _goes_by_name(play, run)
-
-
-@_row("deferred during its work: dagrun_timeout", FORCE)
-def elsewhere_run_timed_out(play: Play) -> None:
-    run = _deferred(play, "elsewhere_run_timed")
-    run.await_end()
-    _goes_by_name(play, run)
-
-
-@_row("deferred during its work: defer(timeout=…)", FORCE)
-def elsewhere_timed_out(play: Play) -> None:
-    run = _deferred(play, "elsewhere_timed")
-    run.await_end()
-    assert running(play.lives()[0].pid)
-    _goes_by_name(play, run)
-
-
-@_row("deferred during its work: its trigger fails, with release_locks in callbacks", FORCE)
-def elsewhere_trigger_failed(play: Play) -> None:
-    run = _deferred(play, "elsewhere_called")
-    (play.stage.gates / f"{run.run_id}.fails").touch()
-    run.await_end()
-    assert running(play.lives()[0].pid)
-    _goes_by_name(play, run)
+def _unknown(name: str, event: str, dag_id: str, *steps: Step) -> None:
+    """The state of what the task had started elsewhere is unknown until a user reports it."""
+    act = at_work(dag_id, reached("deferred"), *steps, _goes_by_name)
+    ROWS.add(f"elsewhere_{name}", f"deferred during its work: {event}", FORCE, act)
 
 
 def _goes_by_name(play: Play, run: Run) -> None:
-    """The state of what the task had started elsewhere is unknown until a user reports it."""
     play.force_release()
     assert play.owners() == [run.owner()], "freed, and nobody knew"
     run.open()
-    _ends(play)
+    play.await_end_of_work()
     play.start("named").await_end()
+
+
+def _next_try_fails(play: Play, run: Run) -> None:
+    run.clear("job")
+    run.until(lambda: run.try_number() == 2 and run.state() == "failed", "the next try to fail")
+
+
+def _trigger_fails(play: Play, run: Run) -> None:
+    (play.stage.gates / f"{run.run_id}.fails").touch()
+
+
+def _over_and_still_at_work(play: Play, run: Run) -> None:
+    run.await_end()
+    assert running(play.lives()[0].pid)
+
+
+ROWS.add(
+    "elsewhere_success",
+    "deferred during its work: the work ends well",
+    TASK,
+    at_work("elsewhere", reached("deferred")),
+)
+_unknown(
+    "cleared",
+    "cleared; the next try does not start, because the state of the work is unknown",
+    "elsewhere",
+    _next_try_fails,
+)
+_unknown("marked_failed", "marked failed", "elsewhere", marked("failed"))
+_unknown("run_deleted", "its run marked failed and deleted", "elsewhere", deleted)
+_unknown("run_timed_out", "dagrun_timeout", "elsewhere_run_timed", over)
+_unknown("timed_out", "defer(timeout=…)", "elsewhere_timed", _over_and_still_at_work)
+_unknown(
+    "trigger_failed",
+    "its trigger fails, with release_locks in callbacks",
+    "elsewhere_called",
+    _trigger_fails,
+    _over_and_still_at_work,
+)

@@ -4,20 +4,18 @@ from __future__ import annotations
 
 import os
 import signal
-from functools import partial
 from typing import TYPE_CHECKING
 
 from airflow_hivelock.work.hosts import declare_gone, on_host
-from tests.system.deaths.row import FORCE, KEEPER, Row, row
+from tests.system.deaths.row import FORCE, KEEPER, Rows
 
 if TYPE_CHECKING:
     from tests.system.deaths.play import Play, Run
 
-ROWS: list[Row] = []
-_row = partial(row, ROWS)
+ROWS = Rows()
 
 
-@_row("worker's host gone with its processes; a user declares it gone", KEEPER)
+@ROWS.of("worker's host gone with its processes; a user declares it gone", KEEPER)
 def host_declared_gone(play: Play) -> None:
     run = _dies_with_its_host(play)
     manager = play.stage.manager
@@ -28,7 +26,7 @@ def host_declared_gone(play: Play) -> None:
     play.until(lambda: not play.owners(), "the keeper to free it")
 
 
-@_row("worker's host gone with its processes; no user declares it gone", FORCE)
+@ROWS.of("worker's host gone with its processes; no user declares it gone", FORCE)
 def host_gone(play: Play) -> None:
     _dies_with_its_host(play)
     play.start("named").await_end()

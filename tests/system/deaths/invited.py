@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import time
 from datetime import timedelta
-from functools import partial
 from typing import TYPE_CHECKING
 
 from airflow_hivelock import compat
-from tests.system.deaths.row import Row, row
+from tests.system.deaths.row import TASK, Rows
 
 if TYPE_CHECKING:
     from tests.system.deaths.play import Play, Run
 
-ROWS: list[Row] = []
-_row = partial(row, ROWS)
+ROWS = Rows()
 
 BEFORE_THE_END_S = (1.0, 0.5, 0.0)
 """How long before the end of the invitation the worker may ask. It takes up to a second to connect and ask."""
@@ -42,7 +40,7 @@ def _invited(play: Play, dag_id: str) -> Run:
     return run
 
 
-@_row("invited, its worker killed before it asks: the next task gets the locks", "task")
+@ROWS.of("invited, its worker killed before it asks: the next task gets the locks", TASK)
 def invited_killed(play: Play) -> None:
     run = before_it_asks(play)
     run.kill()
@@ -52,7 +50,7 @@ def invited_killed(play: Play) -> None:
     assert play.owners() == [second.owner()]
 
 
-@_row("invited, its worker killed before it asks, with a retry", "task")
+@ROWS.of("invited, its worker killed before it asks, with a retry", TASK)
 def invited_killed_again(play: Play) -> None:
     run = before_it_asks(play, "own_held_up_again")
     run.kill()
@@ -64,7 +62,7 @@ def invited_killed_again(play: Play) -> None:
 
 
 # A worker that is let go on before it is killed may still ask; it then gives back what it gets.
-@_row("invited, its worker marked failed before it asks", "task")
+@ROWS.of("invited, its worker marked failed before it asks", TASK)
 def invited_marked_failed(play: Play) -> None:
     run = before_it_asks(play)
     run.mark("failed")
@@ -72,7 +70,7 @@ def invited_marked_failed(play: Play) -> None:
     assert not play.owners()
 
 
-@_row("invited, marked failed while it waits for a worker slot: the next task gets the locks", "task")
+@ROWS.of("invited, marked failed while it waits for a worker slot: the next task gets the locks", TASK)
 def invited_without_slot_marked_failed(play: Play) -> None:
     run = _invited(play, "own_without_slot")
     run.reach("scheduled")
@@ -83,7 +81,7 @@ def invited_without_slot_marked_failed(play: Play) -> None:
     play.writing()
 
 
-@_row("invited, cleared before its worker asks", "task")
+@ROWS.of("invited, cleared before its worker asks", TASK)
 def invited_cleared(play: Play) -> None:
     # At once: on Airflow 3.1 a task that is cleared at work waits as for a retry.
     run = before_it_asks(play, "own_held_up_again")
@@ -94,7 +92,7 @@ def invited_cleared(play: Play) -> None:
     assert play.owners() == [run.owner()]
 
 
-@_row("invited, its run deleted before its worker asks: the next task gets the locks", "task")
+@ROWS.of("invited, its run deleted before its worker asks: the next task gets the locks", TASK)
 def invited_deleted(play: Play) -> None:
     run = before_it_asks(play)
     run.delete()
@@ -103,7 +101,7 @@ def invited_deleted(play: Play) -> None:
     play.writing()
 
 
-@_row("invited; its worker asks when the invitation ends, and another task waits for that end", "task")
+@ROWS.of("invited; its worker asks when the invitation ends, and another task waits for that end", TASK)
 def invited_until_it_asks(play: Play) -> None:
     for number, before_s in enumerate(BEFORE_THE_END_S):
         first = before_it_asks(play)
@@ -128,7 +126,7 @@ def _await_end_of_invitation(play: Play, run: Run, before_s: float) -> None:
         time.sleep(max(0.0, left_s))
 
 
-@_row("invited; its worker asks after the end: the next task goes first", "task")
+@ROWS.of("invited; its worker asks after the end: the next task goes first", TASK)
 def invited_too_late(play: Play) -> None:
     first = before_it_asks(play)
     second = play.at_work("own")  # it waits until the invitation is over

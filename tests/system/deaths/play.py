@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import os
-import signal
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import psutil
 
 from airflow_hivelock.locks.model import WaitsFor
+from tests.support import airflow_server
+from tests.support.spans import noted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -27,7 +27,6 @@ WAIT_S = 240.0
 """For any one thing to happen: only what hangs takes so long."""
 
 DAY, NEXT_DAY, LATER_DAY = "dt=2013-01-15", "dt=2013-01-16", "dt=2013-01-17"
-OVER = ("success", "failed")
 NO_SLOTS = "no_slots"
 """A pool without any."""
 
@@ -59,75 +58,31 @@ class Life:
 
 
 @dataclass
-class Run:
+class Run(airflow_server.Run):
     """A run of one of the DAGs."""
 
-    stage: Stage
-    dag_id: str
-    run_id: str
-
-    def owner(self, task_id: str = "job", map_index: int = -1) -> str:
-        return f"here/{self.dag_id}/{self.run_id}/{task_id}/{map_index}"
-
-    def state(self, task_id: str = "job") -> str | None:
-        return self.stage.af.task(self.dag_id, self.run_id, task_id).state
-
-    def try_number(self, task_id: str = "job") -> int:
-        return self.stage.af.task(self.dag_id, self.run_id, task_id).try_number
-
-    def is_over(self) -> bool:
-        """Ended, or deleted."""
-        found = self.stage.af.runs(self.dag_id)
-        return all(run.state in OVER for run in found if run.run_id == self.run_id)
-
-    def await_end(self) -> None:
-        self.until(self.is_over, "it to end")
-
-    def reach(self, state: str, task_id: str = "job") -> None:
-        self.until(lambda: self.state(task_id) == state, f"{task_id} to be {state}")
-
-    def until(self, condition: Callable[[], T], what: str) -> T:
-        return self.stage.af.wait(condition, WAIT_S, f"{self.run_id}: {what}")
-
-    def kill(self, task_id: str = "job", map_index: int = -1, *, task: bool = True, supervisor: bool = False) -> None:
-        """SIGKILL the task's process, what supervises it, or both."""
-        found = self.stage.af.task_process(self.dag_id, self.run_id, task_id, map_index)
-        for pid in [found.supervisor_pid] * supervisor + [found.pid] * task:
-            os.kill(pid, signal.SIGKILL)
-
-    def mark(self, state: str, task_id: str = "job") -> None:
-        self.stage.af.set_task_state(self.dag_id, self.run_id, task_id, state)
-
-    def mark_run(self, state: str) -> None:
-        self.stage.af.set_run_state(self.dag_id, self.run_id, state)
-
-    def clear(self, *task_ids: str, **more: Any) -> None:
-        self.stage.af.clear(self.dag_id, self.run_id, task_ids or None, **more)
-
-    def delete(self) -> None:
-        """While its tasks are at work; Airflow deletes no run that it has as running."""
-        self.mark_run("failed")
-        self.stage.af.api.call("DELETE", f"dags/{self.dag_id}/dagRuns/{self.run_id}")
+    gates: Path
+    wait_s = WAIT_S
 
     def open(self, status: int = 0, task_id: str = "", try_number: int = 1) -> None:
         """Let the writers of the run, or of one try of a task, end with that status."""
         name = f"{self.run_id}.{task_id}.{try_number}" if task_id else self.run_id
-        scratch = self.stage.gates / f"{name}.scratch"
+        scratch = self.gates / f"{name}.scratch"
         scratch.write_text(str(status))
-        scratch.replace(self.stage.gates / name)
+        scratch.replace(self.gates / name)
 
     def open_if_closed(self) -> None:
         self.let_ask()
-        if not (self.stage.gates / self.run_id).exists():
+        if not (self.gates / self.run_id).exists():
             self.open()
 
     def let_ask(self) -> None:
         """Let go on the workers that are held up before they ask for locks."""
-        (self.stage.gates / f"{self.run_id}.asks").touch()
+        (self.gates / f"{self.run_id}.asks").touch()
 
     def hold_up(self) -> None:
         """Hold up again those that are started from here on."""
-        (self.stage.gates / f"{self.run_id}.asks").unlink()
+        (self.gates / f"{self.run_id}.asks").unlink()
 
 
 @dataclass
@@ -147,7 +102,7 @@ class Play:
     def start(self, dag_id: str) -> Run:
         af, number = self.stage.af, len(self.runs)
         run_id = af.trigger(dag_id, conf={"table": self.table}, run_id=f"{self.name}-{number}")
-        self.runs.append(Run(self.stage, dag_id, run_id))
+        self.runs.append(Run(af, dag_id, run_id, self.stage.gates))
         return self.runs[-1]
 
     def at_work(self, dag_id: str) -> Run:
@@ -164,8 +119,7 @@ class Play:
         self.days.add(day)
         notes = self.stage.gates / f"{self.table}@{day}.beats"
         beats: dict[int, list[float]] = {}
-        # The last line may be half written.
-        for line in notes.read_text().split("\n")[:-1] if notes.exists() else ():
+        for line in noted(notes):
             pid, time_ns = line.split()
             beats.setdefault(int(pid), []).append(int(time_ns) / 1e6)
         lives = (Life(pid, times[0], times[-1]) for pid, times in beats.items())
@@ -199,6 +153,16 @@ class Play:
 
     def await_waiters(self, count: int = 1) -> None:
         self.until(lambda: len(self.waiters()) == count, f"{count} waiters")
+
+    def await_end_of_work(self, day: str = DAY) -> None:
+        self.until(lambda: not running(self.lives(day)[-1].pid), "the work to be ended")
+
+    def is_kept(self, run: Run) -> None:
+        """The run is over, and the force release looks: who still writes still holds."""
+        run.await_end()
+        assert running(self.lives()[-1].pid)
+        self.force_release()
+        assert self.owners() == [run.owner()], "freed under the hands of a writer"
 
     def force_release(self) -> None:
         """Have a HiveForceUnlockOperator look at the table; it frees what is stale."""

@@ -6,22 +6,22 @@ import shutil
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from airflow_hivelock.locks import connect
 from airflow_hivelock.locks.backends.zookeeper import ZooKeeperBackend
-from tests.support.airflow_server import KINDS, AirflowServer
-from tests.support.servers import PostgresServer
+from tests.support.airflow_server import KINDS, AirflowServer, locks_in
+from tests.support.servers import Ensemble, PostgresServer
 from tests.system.deaths.play import NO_SLOTS, WAIT_S, Play, Stage
 from tests.system.deaths.verdict import judge
 from tests.system.histories.transactions import transactions
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Sequence
 
     from tests.support.airflow_server.configuration import Config
     from tests.support.clusters import Cluster
-    from tests.support.servers import Ensemble, ZooKeeperServer
+    from tests.support.servers import ZooKeeperServer
     from tests.system.deaths.row import Row
     from tests.system.deaths.verdict import Verdict
 
@@ -63,12 +63,16 @@ def staged(
     shutil.copy(REPOSITORY / "dags_examples" / "force_release_stale_locks.py", dags)
     gates = directory / "gates"
     gates.mkdir()
-    url, connection = _place(store)
+    url = store.url
+    servers: Sequence[ZooKeeperServer] = ()
+    if not isinstance(store, PostgresServer):
+        url = f"zookeeper://{store.hosts}/hive-deaths?root=/hivelock-deaths"
+        servers = store.members if isinstance(store, Ensemble) else [store]
     with (
         AirflowServer(
             directory / "airflow",
             dags,
-            connections={"hivelock_default": connection} | {each.conn_id: each.connection() for each in clusters},
+            connections={"hivelock_default": locks_in(url)} | {each.conn_id: each.connection() for each in clusters},
             variables={"gates": str(gates)},
             env={name: value for each in clusters for name, value in each.environment().items()},
             config={**config, **({} if celery is None else _celery(celery))},
@@ -78,19 +82,7 @@ def staged(
     ):
         unpause(af, unpaused)
         af.api.call("POST", "pools", json={"name": NO_SLOTS, "slots": 0})
-        servers = [] if isinstance(store, PostgresServer) else getattr(store, "members", [store])
         yield Stage(af, manager, gates, servers, {each.kind: each for each in clusters})
-
-
-def _place(store: ZooKeeperServer | Ensemble | PostgresServer) -> tuple[str, Mapping[str, Any]]:
-    """The lock store's URL, and Airflow's connection."""
-    if isinstance(store, PostgresServer):
-        where = {"host": "127.0.0.1", "port": store.port, "login": "postgres", "schema": "postgres"}
-        extra = {"installation": "here", "backend": "postgresql"}
-        return store.url, {"conn_type": "hivelock", **where, "extra": extra}
-    extra = {"installation": "here", "root": "/hivelock-deaths"}
-    url = f"zookeeper://{store.hosts}/hive-deaths?root=/hivelock-deaths"
-    return url, {"conn_type": "hivelock", "host": store.hosts, "schema": "hive-deaths", "extra": extra}
 
 
 def _celery(broker: str) -> dict[tuple[str, str], str]:

@@ -14,7 +14,7 @@ from tests.support.servers import Ensemble, RedisServer
 from tests.system.deaths.play import DAY, WAIT_S, Play, Stage
 from tests.system.deaths.stage import force_release, staged
 from tests.system.deaths.verdict import judge, locks_on
-from tests.system.histories.checks import History
+from tests.system.histories.trace.validate import validate
 from tests.system.histories.transactions import transactions
 
 if TYPE_CHECKING:
@@ -86,9 +86,10 @@ def test_a_dozen_runs_get_their_turns_although_a_triggerer_a_leader_and_a_schedu
             assert all(stage.af.run(run.dag_id, run.run_id).state == "success" for run in play.runs)
         force_release(stage)
         assert [granted(play, ensemble.members) for play in plays] == asked
-        told = History.of(transactions(ensemble.members), layout(stage))
-        assert told.broken == []
-        assert told.left_behind == []
+        trace = validate(transactions(ensemble.members), layout(stage))
+        print(trace)
+        assert trace.wrong == []
+        assert stage.manager.show() == []
         for play in plays:
             verdict = judge(play, transactions(ensemble.members), layout(stage), stage.af.home)
             print(verdict)
@@ -96,15 +97,10 @@ def test_a_dozen_runs_get_their_turns_although_a_triggerer_a_leader_and_a_schedu
 
 
 def waiting_sessions(ensemble: Ensemble) -> list[str]:
-    """The session of each waiter, by ZooKeeper's list of sessions and their ephemeral nodes."""
+    """The session of each waiter."""
     leader = ensemble.leader()
-    session, found = "", []
-    for line in leader.four_letters("dump").splitlines() if leader else ():
-        if line.startswith("0x"):
-            session = line
-        elif "/hivelock-deaths/alive/" in line:
-            found.append(session)
-    return found
+    nodes = leader.ephemerals() if leader else {}
+    return [session for path, session in nodes.items() if path.startswith("/hivelock-deaths/alive/")]
 
 
 def granted(play: Play, servers: Sequence[ZooKeeperServer]) -> list[str]:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from airflow_hivelock.locks.backends.zookeeper.layout import LockData, LockNode
 from airflow_hivelock.locks.model import LockObject
+from tests.support.spans import Span, overlaps
 from tests.system.deaths.row import FORCE, KEEPER
-from tests.system.histories.checks import HOLDING
+from tests.system.histories.trace.state import GRANTED, LOST, TOMBSTONE
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -60,7 +60,8 @@ def judge(play: Play, log: Sequence[Transaction], layout: Layout, home: Path) ->
         wrong += [
             f"{day}: {life} wrote under none of {held}" for life in lives if not any(h.covers(life) for h in held)
         ]
-        wrong += [f"{day}: {one} and {two} wrote at once" for one, two in pairwise(lives) if one.last_ms > two.first_ms]
+        wrote = [Span(life.first_ms, life.last_ms, str(life), day) for life in lives]
+        wrong += [f"{day}: {other.who} and {one.who} wrote at once" for one, other in overlaps(wrote)]
         wrong += [f"{day}: {lock} still stands" for lock in held if lock.to_ms is None]
         if lives and held and held[-1].to_ms is not None:
             late_ms.append(held[-1].to_ms - max(life.last_ms for life in lives))
@@ -96,7 +97,7 @@ def locks_on(name: str, log: Sequence[Transaction], layout: Layout) -> list[Held
 def _gives_back(record: str, transaction: Transaction) -> bool:
     """Whether the request of that *record* goes on without its grant, as one that waits or is away."""
     states = [json.loads(write.data)["state"] for write in transaction.writes if write.path == record and write.data]
-    return any(state not in {*HOLDING, "tombstone"} for state in states)
+    return any(state not in (GRANTED, LOST, TOMBSTONE) for state in states)
 
 
 def freed_by(play: Play, manager: LockManager, home: Path) -> Iterator[str]:

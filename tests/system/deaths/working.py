@@ -2,41 +2,39 @@
 
 from __future__ import annotations
 
-import os
-import signal
-from functools import partial
 from typing import TYPE_CHECKING
 
-from tests.system.deaths.play import DAY, Run, running
-from tests.system.deaths.row import KEEPER, Row, row
+from tests.system.deaths.play import Run
+from tests.system.deaths.row import KEEPER, TASK, Rows
+from tests.system.deaths.steps import (
+    cleared,
+    deleted,
+    ends,
+    kept,
+    killed,
+    killed_with_supervisor,
+    marked,
+    opened,
+    over,
+    reached,
+    run_marked,
+    work_killed,
+    writers,
+)
 
 if TYPE_CHECKING:
     from tests.system.deaths.play import Play
 
-ROWS: list[Row] = []
-_row = partial(row, ROWS)
+ROWS = Rows()
+ALL_KILLED = (killed, work_killed, over)
+BY_CALLBACK = (KEEPER, "DAG callback")
+
+ROWS.at_work("success", "the work ends well", TASK, "own")
+ROWS.at_work("failure", "the work fails", TASK, "own", opened(1), reached("failed"))
+ROWS.at_work("skip", "the work skips its task", TASK, "own", opened(99), reached("skipped"))
 
 
-@_row("the work ends well", "task")
-def success(play: Play) -> None:
-    play.at_work("own")
-
-
-@_row("the work fails", "task")
-def failure(play: Play) -> None:
-    run = play.at_work("own")
-    run.open(1)
-    run.reach("failed")
-
-
-@_row("the work skips its task", "task")
-def skip(play: Play) -> None:
-    run = play.at_work("own")
-    run.open(99)
-    run.reach("skipped")
-
-
-@_row("the work fails, and its retry fails too", "task")
+@ROWS.of("the work fails, and its retry fails too", TASK)
 def retries_exhausted(play: Play) -> None:
     run = play.at_work("own_again")
     run.open(1)
@@ -44,41 +42,40 @@ def retries_exhausted(play: Play) -> None:
     assert len(play.lives()) == 2
 
 
-@_row("task process killed; its work still writes", KEEPER)
-def killed(play: Play) -> None:
-    run = play.at_work("own")
-    run.kill()
-    _is_kept_for_the_orphan(play)
+ROWS.at_work("killed", "task process killed; its work still writes", KEEPER, "own", killed, kept)
+ROWS.at_work(
+    "killed_called",
+    "task process killed, with release_locks in callbacks; its work still writes",
+    KEEPER,
+    "own_called",
+    killed,
+    kept,
+)
+ROWS.at_work("killed_with_work", "task process and its work killed", KEEPER, "own", *ALL_KILLED)
+ROWS.at_work(
+    "killed_with_work_called",
+    "task process and its work killed, release_locks as a task's callback",
+    BY_CALLBACK,
+    "own_called",
+    *ALL_KILLED,
+)
+ROWS.at_work(
+    "killed_with_work_defaults",
+    "task process and its work killed, release_locks in default_args",
+    BY_CALLBACK,
+    "own_defaults",
+    *ALL_KILLED,
+)
+ROWS.at_work(
+    "killed_with_work_run_called",
+    "task process and its work killed, release_locks as the DAG's callback",
+    BY_CALLBACK,
+    "own_run_called",
+    *ALL_KILLED,
+)
 
 
-@_row("task process killed, with release_locks in callbacks; its work still writes", KEEPER)
-def killed_called(play: Play) -> None:
-    run = play.at_work("own_called")
-    run.kill()
-    _is_kept_for_the_orphan(play)
-
-
-@_row("task process and its work killed", KEEPER)
-def killed_with_work(play: Play) -> None:
-    _kill_with_work(play, "own")
-
-
-@_row("task process and its work killed, release_locks as a task's callback", KEEPER, "DAG callback")
-def killed_with_work_called(play: Play) -> None:
-    _kill_with_work(play, "own_called")
-
-
-@_row("task process and its work killed, release_locks in default_args", KEEPER, "DAG callback")
-def killed_with_work_defaults(play: Play) -> None:
-    _kill_with_work(play, "own_defaults")
-
-
-@_row("task process and its work killed, release_locks as the DAG's callback", KEEPER, "DAG callback")
-def killed_with_work_run_called(play: Play) -> None:
-    _kill_with_work(play, "own_run_called")
-
-
-@_row("task process killed, with a retry: it re-adopts the lease", "task")
+@ROWS.of("task process killed, with a retry: it re-adopts the lease", TASK)
 def killed_again(play: Play) -> None:
     run = play.at_work("own_again")
     first = play.stage.manager.lease_of(run.owner())
@@ -92,76 +89,34 @@ def killed_again(play: Play) -> None:
     assert play.owners() == [run.owner()]
 
 
-@_row("supervisor and task killed", KEEPER)
-def supervisor_killed(play: Play) -> None:
-    run = play.at_work("own")
-    run.kill(supervisor=True)
-    _is_kept_for_the_orphan(play)
+ROWS.at_work("supervisor_killed", "supervisor and task killed", KEEPER, "own", killed_with_supervisor, kept)
+ROWS.at_work(
+    "supervisor_killed_again",
+    "supervisor and task killed, with a retry",
+    TASK,
+    "own_again",
+    killed_with_supervisor,
+    writers(2),
+)
 
 
-@_row("supervisor and task killed, with a retry", "task")
-def supervisor_killed_again(play: Play) -> None:
-    run = play.at_work("own_again")
-    run.kill(supervisor=True)
-    play.writing(2)
-
-
-@_row("supervisor killed; the task continues, without a log", "unlogged")
+@ROWS.of("supervisor killed; the task continues, without a log", "unlogged")
 def supervisor_alone_killed(play: Play) -> None:
     run = play.at_work("own")
     run.kill(task=False, supervisor=True)
-    _is_kept_for_the_orphan(play)
+    play.is_kept(run)
 
 
-@_row("marked failed", "task")
-def marked_failed(play: Play) -> None:
-    run = play.at_work("own")
-    run.mark("failed")
-    _ends(play)
+ROWS.at_work("marked_failed", "marked failed", TASK, "own", marked("failed"), ends)
+ROWS.at_work("marked_success", "marked success", TASK, "own", marked("success"), ends)
+ROWS.at_work("run_marked_failed", "its run marked failed", TASK, "own", run_marked("failed"), ends)
+ROWS.at_work("run_deleted", "its run marked failed and deleted", TASK, "own", deleted, ends)
+ROWS.at_work("cleared", "cleared", TASK, "own", cleared("job"), writers(2))
+ROWS.at_work("run_timed_out", "dagrun_timeout", TASK, "own_run_timed", over, ends)
+ROWS.at_work("timed_out", "execution_timeout", TASK, "own_timed", reached("failed"))
 
 
-@_row("marked success", "task")
-def marked_success(play: Play) -> None:
-    run = play.at_work("own")
-    run.mark("success")
-    _ends(play)
-
-
-@_row("its run marked failed", "task")
-def run_marked_failed(play: Play) -> None:
-    run = play.at_work("own")
-    run.mark_run("failed")
-    _ends(play)
-
-
-@_row("its run marked failed and deleted", "task")
-def run_deleted(play: Play) -> None:
-    run = play.at_work("own")
-    run.delete()
-    _ends(play)
-
-
-@_row("cleared", "task")
-def cleared(play: Play) -> None:
-    run = play.at_work("own")
-    run.clear("job")
-    play.writing(2)
-
-
-@_row("dagrun_timeout", "task")
-def run_timed_out(play: Play) -> None:
-    run = play.at_work("own_run_timed")
-    run.await_end()
-    _ends(play)
-
-
-@_row("execution_timeout", "task")
-def timed_out(play: Play) -> None:
-    run = play.at_work("own_timed")
-    run.reach("failed")
-
-
-@_row("one of three mapped tasks killed, the others end well", KEEPER, "task")
+@ROWS.of("one of three mapped tasks killed, the others end well", KEEPER, TASK)
 def mapped_killed(play: Play) -> None:
     run = play.start("mapped")
     for number in range(3):
@@ -171,36 +126,14 @@ def mapped_killed(play: Play) -> None:
     assert play.owners("dt=1") == [run.owner(map_index=1)]
 
 
-@_row("a backfill with max_active_runs=2 on one partition, cleared at work", "task")
+@ROWS.of("a backfill with max_active_runs=2 on one partition, cleared at work", TASK)
 def backfill_cleared(play: Play) -> None:
     af = play.stage.af
     body = {"dag_id": "daily", "from_date": "2013-01-01T00:00:00Z", "to_date": "2013-01-04T00:00:00Z"}
     af.api.call("POST", "backfills", json={**body, "max_active_runs": 2, "dag_run_conf": {"table": play.table}})
     play.writing()
     play.await_waiters()
-    play.runs += [Run(play.stage, "daily", run.run_id) for run in af.runs("daily")]
+    play.runs += [Run(af, "daily", run.run_id, play.stage.gates) for run in af.runs("daily")]
     for run in play.runs:
         run.clear("job")
     play.writing(2)
-
-
-def _ends(play: Play, day: str = DAY) -> None:
-    """Somebody ends the work, or it ends by itself."""
-    play.until(lambda: not running(play.lives(day)[-1].pid), "the work to be ended")
-
-
-def _kill_with_work(play: Play, dag_id: str) -> None:
-    run = play.start(dag_id)
-    pid = play.writing()
-    run.kill()
-    os.kill(pid, signal.SIGKILL)
-    run.await_end()
-
-
-def _is_kept_for_the_orphan(play: Play) -> None:
-    """Its run is over, and the force release looks: who still writes still holds."""
-    (run,) = play.runs
-    run.await_end()
-    assert running(play.lives()[-1].pid)
-    play.force_release()
-    assert play.owners() == [run.owner()], "freed under the hands of a writer"

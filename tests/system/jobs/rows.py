@@ -54,7 +54,7 @@ def _act(event: str, *by: str) -> Callable[[Act], Act]:
 def killed(play: Play, kind: str) -> None:
     run = _at_work(play, kind)
     run.kill()
-    _is_kept_for_the_job(play, run)
+    play.is_kept(run)
 
 
 @_act("task process killed, with a retry: never two writers", "task")
@@ -72,9 +72,9 @@ def marked_failed(play: Play, kind: str) -> None:
     run = _at_work(play, kind)
     run.mark("failed")
     if kind in NO_ON_KILL:
-        _is_kept_for_the_job(play, run)
+        play.is_kept(run)
     else:
-        _ends(play)
+        play.await_end_of_work()
 
 
 @_act("task process killed, and the cluster does not answer for a while", KEEPER)
@@ -83,9 +83,9 @@ def killed_silent(play: Play, kind: str) -> None:
     silent = _cluster(play, kind).silent
     silent.add(run.run_id)
     run.kill()
-    _is_kept_for_the_job(play, run)
+    play.is_kept(run)
     run.open()
-    _ends(play)
+    play.await_end_of_work()
     play.force_release()
     assert play.owners() == [run.owner()], "freed, and nobody knew"
     silent.discard(run.run_id)
@@ -99,7 +99,7 @@ def killed_unknown(play: Play, kind: str) -> None:
         run = play.start(kind)
         play.writing()
         run.kill()
-        _is_kept_for_the_job(play, run)
+        play.is_kept(run)
         _goes_by_name(play, run)
     finally:
         held.discard(f"{play.name}-0")
@@ -137,7 +137,7 @@ def deferred_trigger_failed(play: Play, kind: str) -> None:
     run = _deferred(play, kind)
     refused = _cluster(play, kind).refused
     refused.add(run.run_id)
-    _is_kept_for_the_job(play, run)
+    play.is_kept(run)
     refused.discard(run.run_id)
 
 
@@ -169,21 +169,9 @@ def _deferred(play: Play, kind: str) -> Run:
     return run
 
 
-def _ends(play: Play) -> None:
-    play.until(lambda: not running(play.lives()[-1].pid), "the job to be ended")
-
-
-def _is_kept_for_the_job(play: Play, run: Run) -> None:
-    """Its run is over, and the force release looks: who still writes still holds."""
-    run.await_end()
-    assert running(play.lives()[-1].pid)
-    play.force_release()
-    assert play.owners() == [run.owner()], "freed under the hands of a writer"
-
-
 def _goes_by_name(play: Play, run: Run) -> None:
     run.open()
-    _ends(play)
+    play.await_end_of_work()
     play.force_release()
     assert play.owners() == [run.owner()], "freed, and nobody knew"
     play.start("named").await_end()

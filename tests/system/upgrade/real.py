@@ -7,13 +7,11 @@ import shutil
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from urllib.parse import urlsplit
 
 import httpx
 
 from airflow_hivelock.locks import LockManager, connect
-from airflow_hivelock.spec import Owner
-from tests.support.airflow_server import AirflowServer
+from tests.support.airflow_server import AirflowServer, Run, locks_in
 from tests.support.servers import free_port
 from tests.system.upgrade.scenes import Row
 from tests.system.upgrade.table import AIRFLOW
@@ -23,11 +21,6 @@ if TYPE_CHECKING:
 
 DAG = "versions"
 SOON_S, FREED_S = 180.0, 300.0
-
-
-def owner_of(run: str) -> str:
-    """The owner of the locks of a run's task."""
-    return str(Owner("here", DAG, run, "work"))
 
 
 class Mixed:
@@ -49,22 +42,14 @@ class Mixed:
         """The environment of a component of that version."""
         return {"PYTHONPATH": os.pathsep.join([str(self.targets[version]), self.server.env["PYTHONPATH"]])}
 
-    def kill_task(self, run: str) -> None:
-        self.server.process(self._now["scheduler"]).kill(self.server.task_process(DAG, run, "work").pid)
-
-    def run(self) -> str:
+    def run(self) -> Run:
         self._runs += 1
-        return self.server.trigger(DAG, run_id=f"run{self._runs}")
+        return Run(self.server, DAG, self.server.trigger(DAG, run_id=f"run{self._runs}"))
 
-    def reach(self, run: str, *states: str) -> None:
-        self.server.wait(lambda: self.server.task(DAG, run, "work").state in states, SOON_S, f"{run} to be {states}")
-
-    def waits(self, run: str) -> None:
+    def waits(self, run: Run) -> None:
         """In the triggerer, in the queue."""
-        self.reach(run, "deferred")
-        self.server.wait(
-            lambda: owner_of(run) in [each.owner for each in self.manager.waiters()], SOON_S, f"{run} to wait"
-        )
+        run.reach("deferred")
+        run.until(lambda: run.owner() in [each.owner for each in self.manager.waiters()], "it to wait")
 
     def second_page(self, version: str) -> None:
         """One more API server. The first one stays: Airflow ends a task that cannot reach its API server."""
@@ -78,12 +63,13 @@ class Mixed:
         answers = [self.server.wait(partial(_answer, page), SOON_S, "a page") for page in self._pages]
         return [[len(answer["leases"]), len(answer["waiters"])] for answer in answers]
 
-    def open(self, run: str) -> None:
-        (self.gates / run).touch()
+    def open(self, run: Run) -> None:
+        (self.gates / run.run_id).touch()
 
-    def holds(self, run: str) -> None:
-        """This run's lease is the only one."""
-        self.server.wait(lambda: self.held() == [owner_of(run)], SOON_S, f"{run} to hold")
+    def holds(self, run: Run) -> None:
+        """It works, and its lease is the only one."""
+        run.reach("running")
+        run.until(lambda: self.held() == [run.owner()], "it to hold")
 
     def held(self) -> list[str]:
         return [lease.owner for lease in self.manager.leases()]
@@ -105,7 +91,6 @@ def play(mixed: Mixed, workers: str, other: str) -> list[Row]:
         rows.append(Row(component, AIRFLOW, event, outcome))
 
     first = mixed.run()
-    mixed.reach(first, "running")
     mixed.holds(first)
     second = mixed.run()
     mixed.waits(second)
@@ -118,11 +103,10 @@ def play(mixed: Mixed, workers: str, other: str) -> list[Row]:
     mixed.replace("triggerer", other)
     mixed.waits(second)
     mixed.open(first)
-    mixed.reach(first, "success")
-    mixed.reach(second, "running")
+    first.reach("success")
     mixed.holds(second)
     mixed.open(second)
-    mixed.reach(second, "success")
+    second.reach("success")
     server.wait(lambda: mixed.held() == [], SOON_S, "no lease")
     row(
         "triggerer",
@@ -130,10 +114,9 @@ def play(mixed: Mixed, workers: str, other: str) -> list[Row]:
         "both runs succeed",
     )
     third = mixed.run()
-    mixed.reach(third, "running")
     mixed.holds(third)
-    mixed.kill_task(third)
-    mixed.reach(third, "failed")
+    third.kill()
+    third.reach("failed")
     server.wait(lambda: mixed.held() == [], FREED_S, "the keeper to free the lease of the killed task")
     row("keeper", f"a task on a worker of {workers} is killed; the keeper of {other} frees its lease", "freed")
     return rows
@@ -143,15 +126,6 @@ def scenes(url: str, targets: dict[str, Path], folder: Path) -> list[Row]:
     """Both directions, on one Airflow. It begins with the version of the checkout, 0.1.0."""
     gates = folder / "gates"
     gates.mkdir(parents=True)
-    parts = urlsplit(url)
-    connection = {
-        "conn_type": "hivelock",
-        "host": parts.hostname,
-        "port": parts.port,
-        "login": parts.username,
-        "schema": parts.path.strip("/"),
-        "extra": {"installation": "here", "backend": "postgresql"},
-    }
     dags = shutil.copytree(Path(__file__).with_name("dags"), folder / "dags")
     rows: list[Row] = []
     with (
@@ -159,7 +133,7 @@ def scenes(url: str, targets: dict[str, Path], folder: Path) -> list[Row]:
         AirflowServer(
             folder / "home",
             dags,
-            connections={"hivelock_default": connection},
+            connections={"hivelock_default": locks_in(url)},
             connections_in="db",
             variables={"gates": str(gates)},
             config={("core", "parallelism"): "2", ("workers", "socket_cleanup_timeout"): "2"},

@@ -28,4 +28,4 @@ class Locked(HiveLockMixin, Gate):
 
 
 with DAG("versions", schedule=None, start_date=datetime(2013, 1, 1, tzinfo=UTC)):
-    Locked(task_id="work", waiting="defer", writes=["dw.flights/dt=2013-01-01"])
+    Locked(task_id="job", waiting="defer", writes=["dw.flights/dt=2013-01-01"])
