@@ -6,16 +6,18 @@ Both are on the same server, and are measured alternately, because the machine's
 from __future__ import annotations
 
 import os
-from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
+from itertools import count
 from typing import TYPE_CHECKING
 
 from airflow_hivelock.locks import connect as connect_url
 from tests.bench.contenders import connect
+from tests.bench.runner import rounds, say
 from tests.bench.samples import Samples, timed
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
     from airflow_hivelock.locks import LockManager
     from tests.support.servers import PostgresServer, ZooKeeperServer
@@ -35,31 +37,24 @@ class Beside:
     crowded: Samples
 
 
-def measure(
-    zookeeper: ZooKeeperServer, postgres: PostgresServer, leases: int, rounds: int, say: Callable[[str], None]
-) -> Mapping[str, Beside]:
-    stores: dict[str, tuple[Callable[[], LockManager], Callable[[], LockManager]]] = {
-        "ZooKeeper": (lambda: connect(zookeeper.hosts, "hive-alone"), lambda: connect(zookeeper.hosts, "hive-crowd")),
-        "PostgreSQL": (
-            lambda: connect_url(f"{postgres.url}?prefix=alone_"),
-            lambda: connect_url(f"{postgres.url}?prefix=crowd_"),
-        ),
+def measure(zookeeper: ZooKeeperServer, postgres: PostgresServer, leases: int, times: int) -> Mapping[str, Beside]:
+    stores: dict[str, Callable[[str], LockManager]] = {
+        "ZooKeeper": lambda name: connect(zookeeper.hosts, f"hive-{name}"),
+        "PostgreSQL": lambda name: connect_url(f"{postgres.url}?prefix={name}_"),
     }
     found = {}
-    for store, (alone, crowded) in stores.items():
+    for store, opened in stores.items():
         say(f"{store}: a grant beside {leases:,} leases")
-        with ExitStack() as stack:
-            managers = [stack.enter_context(open_()) for open_ in (alone, crowded)]
+        with opened("alone") as alone, opened("crowd") as crowd:
             for nth in range(leases):
-                managers[1].acquire(owner=f"holder-{nth}", writes=[f"dw.table_{nth % TABLES:02d}/n={nth}"])
-            times: tuple[list[float], list[float]] = ([], [])
-            for nth in range(-rounds, rounds):  # the first half warms up
-                for manager, taken in zip(managers, times, strict=True):
-                    taken.append(timed(lambda: _cycle(manager, nth)))  # noqa: B023
-            found[store] = Beside(leases, *(Samples.of(taken[rounds:]) for taken in times))
+                crowd.acquire(owner=f"holder-{nth}", writes=[f"dw.table_{nth % TABLES:02d}/n={nth}"])
+            ways = {"alone": partial(_cycle, alone, count()), "crowd": partial(_cycle, crowd, count())}
+            taken = rounds(ways, times, warm_up=times)
+            found[store] = Beside(leases, *(Samples.of(taken[way]) for way in ways))
     return found
 
 
-def _cycle(manager: LockManager, nth: int) -> None:
+def _cycle(manager: LockManager, numbers: Iterator[int]) -> float:
+    nth = next(numbers)
     partition = f"dw.table_{nth % TABLES:02d}/n=mine"
-    manager.release(manager.acquire(owner=f"mine-{os.getpid()}-{nth}", writes=[partition]))
+    return timed(lambda: manager.release(manager.acquire(owner=f"mine-{os.getpid()}-{nth}", writes=[partition])))

@@ -28,6 +28,7 @@ from airflow_hivelock.locks.expected import MOST_READ, PastHolds, WaitRange, exp
 from airflow_hivelock.locks.model import Blocker, Lease, Lock, LockMode, LockObject, Tenure, Waiter
 from airflow_hivelock.locks.queueing import conflict
 from airflow_hivelock.waiting import STILL_S
+from tests.support import documented
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -225,12 +226,12 @@ def read(path: str) -> list[Tenure]:
     return found
 
 
+HEAD = ("requests ahead", "waits", "with a range", "ended inside", "wait, median", "width, median")
+
+
 def report(seen: Sequence[Seen]) -> str:
     """The rows of the table: by how many requests were ahead."""
-    lines = [
-        "| requests ahead | waits | with a range | ended inside | wait, median | width, median |",
-        "| --- | --- | --- | --- | --- | --- |",
-    ]
+    lines = []
     for name, least, most in (("1", 1, 1), ("2 to 5", 2, 5), ("6 and more", 6, 10**9), ("all", 0, 10**9)):
         rows = [one for one in seen if least <= one.ahead <= most]
         ranged = [one for one in rows if one.expected]
@@ -238,10 +239,9 @@ def report(seen: Sequence[Seen]) -> str:
             inside = sum(one.inside for one in ranged) / len(ranged)
             wait = median(one.wait_s for one in ranged) / 60
             width = median(one.expected.most_s - one.expected.least_s for one in ranged if one.expected) / 60
-            lines.append(
-                f"| {name} | {len(rows):,} | {len(ranged) / len(rows):.0%} | {inside:.0%} | {wait:.0f} min | {width:.0f} min |"
-            )
-    return "\n".join(lines)
+            shares = (f"{len(ranged) / len(rows):.0%}", f"{inside:.0%}")
+            lines.append((name, f"{len(rows):,}", *shares, f"{wait:.0f} min", f"{width:.0f} min"))
+    return documented.table(HEAD, lines)
 
 
 def main() -> None:

@@ -11,15 +11,14 @@ counts of requests, writes and syncs to disk.
 from __future__ import annotations
 
 import itertools
-import json
+import operator
 import os
 import random
-import subprocess
 import sys
 import threading
 import time
-from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
 import psutil
@@ -30,6 +29,9 @@ from airflow_hivelock.locks import LockObject
 from airflow_hivelock.locks.backends.zookeeper.layout import Layout
 from tests.bench.contenders import QUERY, TIMEOUT_S, Floor, Ours, Steps, commit, connect, nodes
 from tests.bench.measure import zxid
+from tests.bench.runner import rounds, say
+from tests.bench.samples import Samples
+from tests.support.fleet import Fleet, answer, orders
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -40,7 +42,6 @@ PROCESSES = 4
 THREADS = 4
 TABLES = tuple(f"dw.table_{number:02d}" for number in range(50))
 WARM_UP_S = 2.0
-END_S = 60.0
 
 
 @dataclass(frozen=True)
@@ -99,15 +100,13 @@ class Grants:
     seed: int
     bursts: Mapping[str, tuple[Burst, ...]]
 
-    @property
-    def ratios(self) -> tuple[float, ...]:
-        """Ours to the bare transactions', by round."""
-        return self.to_bare(Ours.name)
+    def of(self, way: str, figure: Callable[[Burst], float]) -> Samples:
+        return Samples.of(map(figure, self.bursts[way]))
 
-    def to_bare(self, way: str) -> tuple[float, ...]:
+    def to_bare(self, way: str) -> Samples:
         """That way's grants per second to the bare transactions', by round."""
-        pairs = zip(self.bursts[way], self.bursts[Floor.name], strict=True)
-        return tuple(one.per_s / bare.per_s for one, bare in pairs)
+        per_s = operator.attrgetter("per_s")
+        return self.of(way, per_s).to(self.of(Floor.name, per_s))
 
 
 class Way(Protocol):
@@ -162,26 +161,24 @@ class _Steps:
 WAYS: dict[str, Callable[[str], Way]] = {Ours.name: _Ours, Steps.name: _Steps, Floor.name: _Bare}
 
 
-def measure(zookeeper: ZooKeeperServer, rounds: int, burst_s: float, seed: int, say: Callable[[str], None]) -> Grants:
-    """Have :data:`PROCESSES` of :data:`THREADS` clients each do every way for *burst_s* in turn, so many *rounds*."""
-    with ExitStack() as stack:
-        crowd = [stack.enter_context(_Process(zookeeper.hosts, THREADS * nth)) for nth in range(PROCESSES)]
+def measure(zookeeper: ZooKeeperServer, times: int, burst_s: float, seed: int) -> Grants:
+    """Have :data:`PROCESSES` of :data:`THREADS` clients each do every way for *burst_s* in turn, so many *times*."""
+    say(f"grants a second by {PROCESSES * THREADS} clients, {times} rounds")
+    with Fleet() as fleet:
+        for nth in range(PROCESSES):
+            fleet.start("tests.bench.grants", zookeeper.hosts, THREADS * nth)
         for way in WAYS:
-            _burst(zookeeper, crowd, way, WARM_UP_S, seed)
-        found: dict[str, list[Burst]] = {way: [] for way in WAYS}
-        for nth in range(rounds):
-            ways = list(WAYS) if nth % 2 else list(reversed(WAYS))
-            say(f"grants a second by {PROCESSES * THREADS} clients, round {nth + 1} of {rounds}")
-            for way in ways:
-                found[way].append(_burst(zookeeper, crowd, way, burst_s, seed + nth + 1))
+            _burst(zookeeper, fleet, way, WARM_UP_S, [seed])
+        seeds = {way: list(range(seed + times, seed, -1)) for way in WAYS}
+        found = rounds({way: partial(_burst, zookeeper, fleet, way, burst_s, seeds[way]) for way in WAYS}, times)
+        fleet.end()
         return Grants(PROCESSES * THREADS, seed, {way: tuple(bursts) for way, bursts in found.items()})
 
 
-def _burst(zookeeper: ZooKeeperServer, crowd: list[_Process], way: str, seconds: float, seed: int) -> Burst:
+def _burst(zookeeper: ZooKeeperServer, fleet: Fleet, way: str, seconds: float, seeds: list[int]) -> Burst:
     before, begun = Usage.of(zookeeper), time.monotonic()
-    for process in crowd:
-        process.tell(way, seconds, seed)
-    done = [process.hear() for process in crowd]
+    fleet.tell(way, seconds, seeds.pop())
+    done = fleet.hear()
     taken, after = time.monotonic() - begun, Usage.of(zookeeper)
     return Burst(
         taken,
@@ -197,51 +194,18 @@ def _burst(zookeeper: ZooKeeperServer, crowd: list[_Process], way: str, seconds:
     )
 
 
-class _Process:
-    """One process of clients.
-
-    :param first: the number of its first client.
-    """
-
-    def __init__(self, hosts: str, first: int) -> None:
-        command = [sys.executable, "-m", "tests.bench.grants", hosts, str(first)]
-        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-
-    def tell(self, way: str, seconds: float, seed: int) -> None:
-        assert self._process.stdin
-        print(json.dumps([way, seconds, seed]), file=self._process.stdin, flush=True)
-
-    def hear(self) -> tuple[int, float]:
-        """The grants, and the CPU time that the process took for them."""
-        assert self._process.stdout
-        said = self._process.stdout.readline()
-        assert said, "a process of clients failed; its traceback is above"
-        grants, cpu_s = json.loads(said)
-        return int(grants), float(cpu_s)
-
-    def __enter__(self) -> _Process:
-        return self
-
-    def __exit__(self, *exc: object) -> None:
-        try:
-            self._process.communicate(timeout=END_S)
-        finally:
-            self._process.kill()
-
-
 def main(hosts: str, first: str) -> None:
-    """Read what to do from standard input, a line a burst."""
+    """Each order is a burst. The answer: the grants, and the CPU time that the process took for them."""
     ways: dict[str, Way] = {}
     numbers = itertools.count()
-    for line in sys.stdin:
-        name, seconds, seed = json.loads(line)
+    for name, seconds, seed in orders():
         if name not in ways:
             ways[name] = WAYS[name](hosts)
             for table in TABLES:  # each is known from here on, as after the first day
                 ways[name].cycle(f"first-{os.getpid()}-{table}", f"{table}/n={first}")
         cpu_s = time.process_time()
         grants = _crowd(ways[name], range(int(first), int(first) + THREADS), seconds, seed, numbers)
-        print(json.dumps([grants, time.process_time() - cpu_s]), flush=True)
+        answer([grants, time.process_time() - cpu_s])
     for way in ways.values():
         way.close()
 

@@ -22,21 +22,27 @@ candidates and writes the decision in two round trips, which causes this cost.
 
 from __future__ import annotations
 
-import argparse
+import itertools
 import os
 import random
-import statistics
 import sys
-from collections import defaultdict
 from contextlib import ExitStack
-from pathlib import Path
-from tempfile import TemporaryDirectory
+from functools import partial
+from typing import TYPE_CHECKING
 
 from airflow_hivelock.locks import connect
+from tests.bench import runner
+from tests.bench.runner import TARGETS, Target
+from tests.bench.samples import Samples
+from tests.support.documented import table
 from tests.support.servers import MariaDBServer, PostgresServer, mariadb
 from tests.system.leases.crowd import Race, race
 from tests.system.leases.work import Ground, broken
 
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+PROCESSES, OBJECTS = 16, 50
 WAYS = {
     "PostgreSQL": ("rows", "leases", "advisory", "table"),
     "MariaDB": ("rows", "leases", "table"),
@@ -47,68 +53,58 @@ AIMS = {("PostgreSQL", "rows"): 6.0, ("MariaDB", "rows"): 12.0}
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(prog="python -m tests.bench.leases", description=__doc__.partition("\n")[0])
-    parser.add_argument("--processes", type=int, default=16)
-    parser.add_argument("--grabs", type=int, default=10_000)
-    parser.add_argument("--objects", type=int, default=50)
-    parser.add_argument("--rounds", type=int, default=3)
+    parser = runner.parser("tests.bench.leases", __doc__)
     parser.add_argument("--database", choices=WAYS, help="of these only")
-    parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(1, 1 << 32))
     given = parser.parse_args()
-    print(f"{given.grabs:,} grabs of {given.objects} objects by {given.processes} processes; seed {given.seed}")
-    print(
-        f"{os.cpu_count()} cores, load average {os.getloadavg()[0]:.1f} before; fsync off in PostgreSQL and MariaDB, full in SQLite"
-    )
-    failed = False
+    seed = random.SystemRandom().randrange(1, 1 << 32)
+    grabs, times = (320, 1) if given.quick else (10_000, 3)
+    print(f"{grabs:,} grabs of {OBJECTS} objects by {PROCESSES} processes; seed {seed}")
+    failed, targets = False, []
     with ExitStack() as stack:
-        scratch = stack.enter_context(TemporaryDirectory(prefix="leases-"))
+        scratch = stack.enter_context(runner.workplace())
         urls = {"SQLite": f"sqlite:///{scratch}/leases.db"}
-        urls["PostgreSQL"] = stack.enter_context(PostgresServer(Path(scratch))).url
+        urls["PostgreSQL"] = stack.enter_context(PostgresServer(scratch)).url
         if mariadb.PROGRAM:
-            urls["MariaDB"] = stack.enter_context(MariaDBServer(Path(scratch))).url
+            urls["MariaDB"] = stack.enter_context(MariaDBServer(scratch)).url
         for database, ways in WAYS.items():
             if given.database not in (None, database):
                 continue
             if database not in urls:
                 print(f"{database:>10} is not installed: make test-mysql does")
                 continue
-            times: defaultdict[str, list[float]] = defaultdict(list)
-            for nth in range(given.rounds):
-                races: dict[str, Race] = {}
-                for way in ways:
-                    races[way], wrong = run(f"{urls[database]}?timeout_s=120", way, given.seed + nth, given)
-                    failed |= bool(wrong)
-                    load = f"load {os.getloadavg()[0]:.1f}"
-                    print(
-                        f"{database:>10} {way:>8}: {races[way].per_s:7.0f} grabs/s, {load}; {describe(wrong)}",
-                        flush=True,
-                    )
-                for way in ways:
-                    times[way].append(races[way].per_s / races["leases"].per_s)
+
+            def measured(way: str, seeds: Iterator[int], database: str = database) -> float:
+                nonlocal failed
+                taken, wrong = run(f"{urls[database]}?timeout_s=120", way, next(seeds), grabs)
+                failed |= bool(wrong)
+                load = f"load {os.getloadavg()[0]:.1f}"
+                print(f"{database:>10} {way:>8}: {taken.per_s:7.0f} grabs/s, {load}; {describe(wrong)}", flush=True)
+                return taken.per_s
+
+            found = runner.rounds({way: partial(measured, way, itertools.count(seed)) for way in ways}, times)
+            per_s = {way: Samples.of(rates) for way, rates in found.items()}
             for floor in ways:
                 if floor != "leases":
-                    print(f"{database:>10} {floor:>8}: {compared(times[floor], AIMS.get((database, floor)))}")
+                    ratios = per_s[floor].to(per_s["leases"])
+                    print(f"{database:>10} {floor:>8}: {ratios} × the leases' rate")
+                    if aim := AIMS.get((database, floor)):
+                        targets.append(Target(f"{floor} in {database}, against leases", ratios.median, aim, " ×"))
+    print(f"\n{runner.machine()}; fsync off in PostgreSQL and MariaDB, full in SQLite\n")
+    print(table(TARGETS, (target.row for target in targets)))
     sys.exit(failed)
 
 
-def run(url: str, way: str, seed: int, given: argparse.Namespace) -> tuple[Race, list[str]]:
+def run(url: str, way: str, seed: int, grabs: int) -> tuple[Race, list[str]]:
     with connect(url) as manager:  # makes the tables, and SQLite's journal
         ground = Ground(url)
-        ground.create(given.objects)
-        taken = race(url, way, processes=given.processes, jobs=given.grabs, objects=given.objects, seed=seed)
+        ground.create(OBJECTS)
+        taken = race(url, way, processes=PROCESSES, jobs=grabs, objects=OBJECTS, seed=seed)
         wrong = broken(ground, fenced=way == "leases")
-        if taken.done != given.grabs // given.processes * given.processes:
-            wrong.append(f"{taken.done} of {given.grabs} grabs were done")
+        if taken.done != grabs // PROCESSES * PROCESSES:
+            wrong.append(f"{taken.done} of {grabs} grabs were done")
         wrong += [f"left behind: {left}" for left in (*manager.show(), *manager.waiters())]
         ground.close()
     return taken, wrong
-
-
-def compared(times: list[float], aim: float | None) -> str:
-    """How many *times* the leases' rate that is, and what was aimed at."""
-    median = statistics.median(times)
-    met = f"; aim ≤ {aim:g} ×: {'met' if median <= aim else 'not met'}" if aim else ""
-    return f"{median:.2f} × the leases' rate (of {', '.join(f'{one:.2f}' for one in times)}){met}"
 
 
 def describe(wrong: list[str]) -> str:

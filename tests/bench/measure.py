@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import itertools
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
-from tests.bench.contenders import TABLES, Floor, Hive, Ours, Recipes, Steps, connect, partitions
+from tests.bench.contenders import TABLES, Hive, connect, partitions
 from tests.bench.relay import OurRelay, RecipeRelay
+from tests.bench.runner import rounds, say
 from tests.bench.samples import Samples, timed
-from tests.bench.twin import Twin
+from tests.bench.twin import KINDS, There
+from tests.support.fleet import Fleet
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from tests.bench.contenders import Contender
     from tests.bench.relay import Relay
@@ -34,7 +38,7 @@ class Cycle:
 
     @property
     def total(self) -> Samples:
-        return Samples.of(map(sum, zip(self.lock.ms, self.unlock.ms, strict=True)))
+        return Samples.of(map(sum, zip(self.lock.values, self.unlock.values, strict=True)))
 
 
 @dataclass(frozen=True)
@@ -71,71 +75,69 @@ def cycles(
     zookeeper: ZooKeeperServer,
     hive: HiveLockManagers,
     other_hive: HiveLockManagers,
-    rounds: Mapping[int, int],
-    say: Callable[[str], None],
+    times: Mapping[int, int],
 ) -> Cycles:
-    """Acquire and release, *rounds* by number of partitions.
+    """Acquire and release, so many *times* by number of partitions.
 
     :param other_hive: Hive's lock manager in another process.
     """
     with ExitStack() as stack:
-        kinds: tuple[Callable[[str], Contender], ...] = (Ours, Recipes, Steps, Floor)
-        here: list[Contender] = [kind(zookeeper.hosts) for kind in kinds]
+        here: list[Contender] = [kind(zookeeper.hosts) for kind in KINDS]
         here.insert(1, Hive(hive))
-        twin = stack.enter_context(closing(Twin(zookeeper.hosts)))
-        there = [Hive(other_hive) if one.name == Hive.name else twin.contender(one.name) for one in here]
+        twin = stack.enter_context(Fleet()).start("tests.bench.twin", zookeeper.hosts)
+        there: list[Contender] = [Hive(other_hive) if one.name == Hive.name else There(one.name, twin) for one in here]
         for contender in (*here, *there):
             stack.enter_context(closing(contender))
         say("warming up")
         for side in (here, there):
-            for count, times in WARM_UP.items():
-                _taken(_rounds([side], [partitions(count)], times))
-        _taken(_rounds([here], [partitions(1, TABLES[1])], WARM_UP[1]))
+            for count, many in WARM_UP.items():
+                _cycles([side], [partitions(count)], many)
+        _cycles([here], [partitions(1, TABLES[1])], WARM_UP[1])
         by_count = {}
-        for count, times in rounds.items():
-            say(f"acquire and release of {count:,} partitions, {times} rounds")
-            by_count[count] = _taken(_rounds([here], [partitions(count)], times))
+        for count, many in times.items():
+            say(f"acquire and release of {count:,} partitions, {many} rounds")
+            by_count[count] = _cycles([here], [partitions(count)], many)
         in_turn = {}
         for what, sides, tables in (
             ("two tables in turn by one process", [here], TABLES),
             ("two processes in turn on one table", [here, there], TABLES[:1]),
         ):
-            say(f"{what}, {rounds[1]} rounds")
-            in_turn[what] = _taken(_rounds(sides, [partitions(1, table) for table in tables], rounds[1]))
+            say(f"{what}, {times[1]} rounds")
+            in_turn[what] = _cycles(sides, [partitions(1, table) for table in tables], times[1])
         return Cycles(_by_contender(by_count), _by_contender(in_turn))
 
 
-def hand_overs(
-    zookeeper: ZooKeeperServer, waiters: int, rounds: int, say: Callable[[str], None]
-) -> dict[str, HandOver]:
+def hand_overs(zookeeper: ZooKeeperServer, waiters: int, times: int) -> dict[str, HandOver]:
     """Hand-overs by contender, with as many *waiters* in line all the time."""
-    say(f"{rounds} hand-overs with {waiters:,} waiting")
+    say(f"{times} hand-overs with {waiters:,} waiting")
     with (
         closing(OurRelay(connect(zookeeper.hosts, f"hive-relay-{waiters}"), waiters)) as ours,
         closing(RecipeRelay(zookeeper, waiters)) as recipe,
     ):
         relays: list[Relay] = [ours, recipe]
-        times: dict[str, list[float]] = {relay.name: [] for relay in relays}
-        for _ in range(rounds):
-            for relay in relays:
-                times[relay.name].append(relay.hand_over())
-                relay.join()
-        wakes = {ours.name: ours.wakes / rounds}
-        return {name: HandOver(Samples.of(taken), wakes.get(name)) for name, taken in times.items()}
+        taken = rounds({relay.name: partial(_hand_over, relay) for relay in relays}, times)
+        wakes = {ours.name: ours.wakes / times}
+        return {name: HandOver(Samples.of(each), wakes.get(name)) for name, each in taken.items()}
 
 
-def renewal(zookeeper: ZooKeeperServer, count: int, rounds: int, say: Callable[[str], None]) -> Renewal:
+def _hand_over(relay: Relay) -> float:
+    taken = relay.hand_over()
+    relay.join()
+    return taken
+
+
+def renewal(zookeeper: ZooKeeperServer, count: int, times: int) -> Renewal:
     """Renew the lease of *count* partitions, again and again."""
     say(f"renewal of {count:,} partitions")
     with connect(zookeeper.hosts, "hive-renewal") as manager:
         lease = manager.acquire(owner="flights/run-0", writes=partitions(count))
-        times, writes = [], []
-        for _ in range(rounds):
+        taken, writes = [], []
+        for _ in range(times):
             before = zxid(zookeeper)
-            times.append(timed(lambda: manager.renew(lease)))
+            taken.append(timed(lambda: manager.renew(lease)))
             writes.append(zxid(zookeeper) - before)
         manager.release(lease)
-        return Renewal(Samples.of(times), tuple(writes))
+        return Renewal(Samples.of(taken), tuple(writes))
 
 
 def zxid(zookeeper: ZooKeeperServer) -> int:
@@ -144,30 +146,20 @@ def zxid(zookeeper: ZooKeeperServer) -> int:
     return int(line.removeprefix("Zxid: "), 16)
 
 
-def _rounds(
-    sides: Sequence[Sequence[Contender]], wanted: Sequence[Sequence[str]], times: int
-) -> Iterator[dict[str, tuple[float, float]]]:
-    """Each round's times, to lock and to unlock, by contender; who goes first changes from round to round.
-
+def _cycles(sides: Sequence[Sequence[Contender]], wanted: Sequence[Sequence[str]], times: int) -> dict[str, Cycle]:
+    """
     :param sides: the contenders of one process and of the next, which take the rounds in turn.
     :param wanted: what they lock, in turn.
     """
-    for turn in range(times):
-        contenders, writes = sides[turn % len(sides)], wanted[turn % len(wanted)]
-        start = turn // 2 % len(contenders)
-        yield {
-            contender.name: (contender.lock(writes), contender.unlock())
-            for contender in (*contenders[start:], *contenders[:start])
-        }
 
+    def cycle(place: int, turns: Iterator[int]) -> tuple[float, float]:
+        turn = next(turns)
+        contender = sides[turn % len(sides)][place]
+        return contender.lock(wanted[turn % len(wanted)]), contender.unlock()
 
-def _taken(rounds: Iterable[Mapping[str, tuple[float, float]]]) -> dict[str, Cycle]:
-    taken = list(rounds)
-    found = {}
-    for name in taken[0]:
-        lock, unlock = zip(*(one[name] for one in taken), strict=True)
-        found[name] = Cycle(Samples.of(lock), Samples.of(unlock))
-    return found
+    ways = {one.name: partial(cycle, place, itertools.count()) for place, one in enumerate(sides[0])}
+    taken = {name: zip(*both, strict=True) for name, both in rounds(ways, times).items()}
+    return {name: Cycle(*map(Samples.of, both)) for name, both in taken.items()}
 
 
 def _by_contender(cases: Mapping[Case, Mapping[str, Cycle]]) -> dict[str, dict[Case, Cycle]]:

@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import os
-import statistics
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from tests.bench.contenders import Floor, Hive, Ours, Steps
 from tests.bench.grants import PROCESSES, TABLES
-from tests.bench.samples import Samples, number
+from tests.bench.runner import TARGETS, Target
+from tests.bench.samples import number
+from tests.support.documented import table
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from tests.bench.beside import Beside
     from tests.bench.grants import Burst, Grants, Usage
     from tests.bench.measure import Cycle, Cycles, HandOver, Renewal
+    from tests.bench.samples import Samples
 
 AGAIN = 1.25
 """From how many times the bare writes on they are what is too many."""
@@ -37,41 +39,21 @@ class Results:
     renewal: Renewal
 
 
-@dataclass(frozen=True)
-class Target:
-    """A figure, and what it must not exceed, or fall short of if it is *wanted* high."""
-
-    what: str
-    value: float
-    limit: float
-    unit: str = ""
-    wanted: str = "≤"
-
-    @property
-    def met(self) -> bool:
-        return self.value >= self.limit if self.wanted == "≥" else self.value <= self.limit
-
-    @property
-    def row(self) -> Sequence[str]:
-        met = "met" if self.met else "**not met**"
-        return self.what, f"{number(self.value)}{self.unit}", f"{self.wanted} {number(self.limit)}{self.unit}", met
-
-
 def targets(results: Results) -> list[Target]:
     """The project's own targets: counts, and times relative to the peer and the floor of the same run."""
     cycles, in_turn = results.cycles.by_count, results.cycles.in_turn
     ours, hives, floor = cycles[Ours.name], cycles[Hive.name], cycles[Floor.name]
     most, few, many = max(ours), min(results.hand_overs), max(results.hand_overs)
     short, long = (results.hand_overs[waiters][Ours.name] for waiters in (few, many))
-    writes, _ = _medians(results.grants, lambda burst: burst.used.writes / burst.used.grants)
-    requests, _ = _medians(results.grants, lambda burst: burst.used.requests / burst.used.grants)
-    clients = results.grants.clients
+    grants, clients = results.grants, results.grants.clients
+    writes = grants.of(Ours.name, lambda burst: burst.used.writes / burst.used.grants).median
+    requests = grants.of(Ours.name, lambda burst: burst.used.requests / burst.used.grants).median
     return [
         Target(f"writes of an acquire and its release, {clients} clients", writes, 2.2),
         Target(f"requests of an acquire and its release, {clients} clients", requests, 5),
         Target(
             f"grants a second by {clients} clients, against bare transactions",
-            statistics.median(results.grants.ratios),
+            grants.to_bare(Ours.name).median,
             0.35,
             " ×",
             "≥",
@@ -109,16 +91,13 @@ def markdown(results: Results) -> str:
             "SHARED on the database and the table and EXCLUSIVE on partitions, uncontended, in milliseconds: "
             "median (lowest–highest) of acquire and release together, and how often the bare transactions' time that is.",
             "",
-            *_cycles("partitions", results.cycles.by_count),
-            "",
+            _cycles("partitions", results.cycles.by_count),
             "The same, of one partition:",
             "",
-            *_cycles("", results.cycles.in_turn),
-            "",
+            _cycles("", results.cycles.in_turn),
             "Apart, acquire + release, medians:",
             "",
-            *_apart(results.cycles.by_count),
-            "",
+            _apart(results.cycles.by_count),
             "`bare transactions` is what kazoo and ZooKeeper take for these nodes alone: one transaction that creates them, one "
             "that deletes them, and nothing of ours. `the same requests, bare` is what they take for the requests of this protocol: a "
             "look, a transaction with a look after it, and a transaction.",
@@ -126,38 +105,34 @@ def markdown(results: Results) -> str:
             "## Grants a second",
             f"{results.grants.clients} clients in {PROCESSES} processes, each of which acquires and releases one partition of "
             f"{len(TABLES)} tables of one database, by chance (seed {results.grants.seed}), and no two the same; "
-            f"{len(results.grants.ratios)} rounds, medians (lowest–highest). A grant is an acquire and its release, or the two bare "
+            f"{len(results.grants.bursts[Ours.name])} rounds, medians (lowest–highest). A grant is an acquire and its release, or the two bare "
             "transactions. Writes are transactions, refused ones too.",
             "",
-            *_grants(results.grants),
-            "",
+            _grants(results.grants),
             *_limits(results.grants),
             "",
             "## Hand-over",
             "From the release to the grant to the next in line, all waiters on one session, in milliseconds.",
             "",
-            *_hand_overs(results.hand_overs),
-            "",
+            _hand_overs(results.hand_overs),
             "## Beside other leases",
             "An acquire and its release in an empty database, and where others hold leases of the same tables, in turn, in "
             "milliseconds: median (lowest–highest).",
             "",
-            *_beside(results.beside),
-            "",
+            _beside(results.beside),
             "## Renewal",
             f"Of {max(results.cycles.by_count[Ours.name]):,} partitions: {results.renewal.times} ms, "
             f"{max(results.renewal.writes)} write.",
             "",
             "## Targets",
-            *_table(("what", "measured", "target", ""), (target.row for target in targets(results))),
-            "",
+            table(TARGETS, (target.row for target in targets(results))),
         )
     )
 
 
-def _cycles(of: str, cycles: Mapping[str, Mapping[Any, Cycle]]) -> Iterator[str]:
+def _cycles(of: str, cycles: Mapping[str, Mapping[Any, Cycle]]) -> str:
     floor = cycles[Floor.name]
-    yield from _table(
+    return table(
         (of, *cycles),
         (
             (
@@ -172,8 +147,8 @@ def _cycles(of: str, cycles: Mapping[str, Mapping[Any, Cycle]]) -> Iterator[str]
     )
 
 
-def _apart(cycles: Mapping[str, Mapping[int, Cycle]]) -> Iterator[str]:
-    yield from _table(
+def _apart(cycles: Mapping[str, Mapping[int, Cycle]]) -> str:
+    return table(
         ("partitions", *cycles),
         (
             (
@@ -188,14 +163,14 @@ def _apart(cycles: Mapping[str, Mapping[int, Cycle]]) -> Iterator[str]:
     )
 
 
-def _grants(grants: Grants) -> Iterator[str]:
+def _grants(grants: Grants) -> str:
     def row(name: str, figure: Callable[[Burst], float]) -> Sequence[str]:
-        return name, *(str(Samples.of(map(figure, bursts))) for bursts in grants.bursts.values())
+        return name, *(str(grants.of(way, figure)) for way in grants.bursts)
 
     def per_grant(total: Callable[[Usage], float]) -> Callable[[Burst], float]:
         return lambda burst: total(burst.used) / burst.used.grants
 
-    yield from _table(
+    return table(
         ("", *grants.bursts),
         (
             row("grants a second", lambda burst: burst.per_s),
@@ -212,14 +187,19 @@ def _grants(grants: Grants) -> Iterator[str]:
 
 def _limits(grants: Grants) -> Iterator[str]:
     """What limits the clients, as far as the figures show it."""
-    low, high = min(grants.ratios), max(grants.ratios)
+    ratios = grants.to_bare(Ours.name)
     yield (
-        f"Ours are {number(statistics.median(grants.ratios))} × the bare transactions' ({number(low)}–{number(high)} by round). "
-        f"The same requests without any rule are {number(statistics.median(grants.to_bare(Steps.name)))} ×."
+        f"Ours are {number(ratios.median)} × the bare transactions' ({number(ratios.low)}–{number(ratios.high)} by round). "
+        f"The same requests without any rule are {number(grants.to_bare(Steps.name).median)} ×."
     )
-    writes, bare_writes = _medians(grants, lambda burst: burst.used.writes / burst.used.grants)
-    cpu_ms, bare_cpu_ms = _medians(grants, lambda burst: burst.cores / burst.per_s * 1e3)
-    cores, _ = _medians(grants, lambda burst: burst.cores)
+
+    def medians(figure: Callable[[Burst], float]) -> tuple[float, float]:
+        """Of this package's transactions, and of the bare ones."""
+        return grants.of(Ours.name, figure).median, grants.of(Floor.name, figure).median
+
+    writes, bare_writes = medians(lambda burst: burst.used.writes / burst.used.grants)
+    cpu_ms, bare_cpu_ms = medians(lambda burst: burst.cores / burst.per_s * 1e3)
+    cores, _ = medians(lambda burst: burst.cores)
     if writes > AGAIN * bare_writes:
         limit = "requests that outrun one another and begin again: a grant that nobody outruns has as many writes as a bare one"
     elif cores > BUSY * (os.cpu_count() or 1):
@@ -232,14 +212,8 @@ def _limits(grants: Grants) -> Iterator[str]:
     )
 
 
-def _medians(grants: Grants, figure: Callable[[Burst], float]) -> tuple[float, float]:
-    """The medians of this package's transactions, and of the bare ones."""
-    ours, bare = (statistics.median(map(figure, grants.bursts[name])) for name in (Ours.name, Floor.name))
-    return ours, bare
-
-
-def _hand_overs(hand_overs: Mapping[int, Mapping[str, HandOver]]) -> Iterator[str]:
-    yield from _table(
+def _hand_overs(hand_overs: Mapping[int, Mapping[str, HandOver]]) -> str:
+    return table(
         ("waiting", "", "median", "99 of 100", "lowest–highest", "watch events each"),
         (
             (f"{waiters:,}", name, *_spread(one.times), f"{one.wakes:.2g}" if one.wakes else "")
@@ -249,8 +223,8 @@ def _hand_overs(hand_overs: Mapping[int, Mapping[str, HandOver]]) -> Iterator[st
     )
 
 
-def _beside(beside: Mapping[str, Beside]) -> Iterator[str]:
-    yield from _table(
+def _beside(beside: Mapping[str, Beside]) -> str:
+    return table(
         ("lock store", "beside none", "beside others", "others", "ratio"),
         (
             (store, str(one.alone), str(one.crowded), f"{one.leases:,}", number(one.crowded.median / one.alone.median))
@@ -261,8 +235,3 @@ def _beside(beside: Mapping[str, Beside]) -> Iterator[str]:
 
 def _spread(times: Samples) -> Sequence[str]:
     return number(times.median), number(times.p99), f"{number(times.low)}–{number(times.high)}"
-
-
-def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> Iterator[str]:
-    for row in (head, ["---"] * len(head), *rows):
-        yield f"| {' | '.join(row)} |"

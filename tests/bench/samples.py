@@ -1,7 +1,8 @@
-"""Measured times, and their summaries."""
+"""Measured values, and their summaries."""
 
 from __future__ import annotations
 
+import math
 import statistics
 import time
 from dataclasses import dataclass
@@ -13,30 +14,38 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Samples:
-    """Times of one repeated step, in milliseconds, in the order of measurement."""
+    """Values of one repeated step, for example milliseconds, in the order of measurement."""
 
-    ms: tuple[float, ...]
+    values: tuple[float, ...]
 
     @classmethod
-    def of(cls, ms: Iterable[float]) -> Samples:
-        return cls(tuple(ms))
+    def of(cls, values: Iterable[float]) -> Samples:
+        return cls(tuple(values))
 
     @property
     def median(self) -> float:
-        return statistics.median(self.ms)
+        return statistics.median(self.values)
 
     @property
     def low(self) -> float:
-        return min(self.ms)
+        return min(self.values)
 
     @property
     def high(self) -> float:
-        return max(self.ms)
+        return max(self.values)
 
     @property
     def p99(self) -> float:
-        """The smallest time that 99 of 100 do not exceed; of fewer than 100, the largest."""
-        return sorted(self.ms)[-1 - len(self.ms) // 100]
+        """The smallest value that 99 of 100 do not exceed; of fewer than 100, the largest."""
+        return self.at(0.99)
+
+    def at(self, share: float) -> float:
+        """The smallest value that this share does not exceed."""
+        return sorted(self.values)[math.ceil(share * len(self.values)) - 1]
+
+    def to(self, others: Samples) -> Samples:
+        """The ratios to *others*, round by round."""
+        return Samples.of(one / other for one, other in zip(self.values, others.values, strict=True))
 
     def __str__(self) -> str:
         return f"{number(self.median)} ({number(self.low)}–{number(self.high)})"

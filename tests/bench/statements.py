@@ -7,21 +7,18 @@ benchmark takes three minutes.
 
 from __future__ import annotations
 
-import argparse
-import os
-import platform
-from collections import defaultdict
 from contextlib import closing
 from dataclasses import dataclass
-from pathlib import Path
-from tempfile import TemporaryDirectory
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pyspark
 
 from airflow_hivelock.locks import connect
 from airflow_hivelock.spark import enable_hive_locks, interception
+from tests.bench.runner import machine, parser, publish, rounds, say, workplace
 from tests.bench.samples import Samples, number, timed
+from tests.support.documented import table
 from tests.support.local_spark import local_spark
 from tests.support.servers import ZooKeeperServer
 
@@ -81,15 +78,21 @@ class Cost:
     locked: Samples
     floor: Samples
 
-    def row(self, name: str) -> str:
+    def row(self, name: str) -> list[str]:
         shown = (
             *(each for part in (self.without, self.locked) for each in (part.median, part.p99)),
             self.locked.median - self.without.median,
             self.locked.p99 - self.without.p99,
-            *((self.floor.median, self.floor.p99) if any(self.floor.ms) else ()),
+            *((self.floor.median, self.floor.p99) if any(self.floor.values) else ()),
         )
         cells = [number(each) for each in shown]
-        return f"| {' | '.join([name, *cells, *['–'] * (8 - len(cells))])} |"
+        return [name, *cells, *["–"] * (8 - len(cells))]
+
+
+HEAD = (
+    "statement",
+    *(head for what in ("without", "with locks", "added", "floor") for head in (f"{what}: median", "p99")),
+)
 
 
 def floor(manager: LockManager, case: Case) -> None:
@@ -98,45 +101,43 @@ def floor(manager: LockManager, case: Case) -> None:
     manager.release(manager.start_work(lease, "driver", "{}"))
 
 
-def measure(spark: Any, locks: HiveLocks, manager: LockManager, rounds: int) -> Iterator[tuple[str, Cost]]:
+def measure(spark: Any, locks: HiveLocks, manager: LockManager, times: int) -> Iterator[tuple[str, Cost]]:
     """The cost of each case."""
     statements = locks._side._statements  # type: ignore[attr-defined]
+
+    def run(case: Case, *, locked: bool) -> float:
+        interception.remove(statements)
+        if locked:
+            interception.install(statements)
+        return timed(lambda: case.run(spark))
+
     for case in CASES:
-        times: defaultdict[str, list[float]] = defaultdict(list)
-        for turn in range(WARM_UP + rounds):
-            for way in ("without", "locked") if turn % 2 else ("locked", "without"):
-                interception.remove(statements)
-                if way == "locked":
-                    interception.install(statements)
-                times[way].append(timed(lambda case=case: case.run(spark)))  # type: ignore[misc]
-            named = case.reads or case.writes
-            times["floor"].append(timed(lambda case=case: floor(manager, case)) if named else 0.0)  # type: ignore[misc]
-        yield case.name, Cost(**{way: Samples.of(taken[WARM_UP:]) for way, taken in times.items()})
+        say(case.name)
+        ways = {
+            "without": partial(run, case, locked=False),
+            "locked": partial(run, case, locked=True),
+            "floor": partial(timed, partial(floor, manager, case)) if case.reads or case.writes else lambda: 0.0,
+        }
+        yield case.name, Cost(**{way: Samples.of(taken) for way, taken in rounds(ways, times, WARM_UP).items()})
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(prog="python -m tests.bench.statements", description=__doc__.partition("\n")[0])
-    parser.add_argument("--rounds", type=int, default=40, help="of each statement; default: %(default)s")
-    arguments = parser.parse_args()
-    before = os.getloadavg()[0]
-    with TemporaryDirectory(prefix="statements-") as scratch:
-        home = Path(scratch)
-        with ZooKeeperServer(home, heap_mb=128, fsync=True) as zookeeper, local_spark(home / "spark") as spark:
-            for statement in TABLES:
-                spark.sql(statement)
-            with closing(connect(zookeeper.url)) as manager:
-                locks = enable_hive_locks(spark, zookeeper.url, progress=False)
-                costs = list(measure(spark, locks, manager, arguments.rounds))
-                locks.disable()
-    print(
-        f"Spark {pyspark.__version__}, Python {platform.python_version()}, {os.cpu_count()} cores (load {before:.1f} before, "
-        f"{os.getloadavg()[0]:.1f} after), {arguments.rounds} rounds, milliseconds\n"
-    )
-    print(
-        "| statement | without: median | p99 | with locks: median | p99 | added: median | p99 | floor: median | p99 |"
-    )
-    print("| --- " * 9 + "|")
-    print(*(cost.row(name) for name, cost in costs), sep="\n")
+    arguments = parser("tests.bench.statements", __doc__).parse_args()
+    times = 4 if arguments.quick else 40
+    with (
+        workplace() as home,
+        ZooKeeperServer(home, heap_mb=128, fsync=True) as zookeeper,
+        local_spark(home / "spark") as spark,
+        closing(connect(zookeeper.url)) as manager,
+    ):
+        for statement in TABLES:
+            spark.sql(statement)
+        locks = enable_hive_locks(spark, zookeeper.url, progress=False)
+        costs = list(measure(spark, locks, manager, times))
+        locks.disable()
+    rows = table(HEAD, (cost.row(name) for name, cost in costs))
+    conditions = f"Spark {pyspark.__version__}, {machine()}, {times} rounds, milliseconds"
+    publish(arguments.output, "statements.md", f"{conditions}\n\n{rows}")
 
 
 if __name__ == "__main__":

@@ -6,111 +6,71 @@ another day of the same DAG, the daily run, comes while they wait.
 
 from __future__ import annotations
 
-import argparse
-import sys
 import time
-from contextlib import contextmanager
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
-from airflow_hivelock.locks import LockManager, connect
+from tests.bench import runner
 from tests.bench.caps.ways import MOST, WAYS, Way
 from tests.bench.rerun import figures
-from tests.support.airflow_server import AirflowServer
-from tests.support.servers import ZooKeeperServer
+from tests.bench.site import Site
+from tests.support.documented import table
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from tests.support.spans import Span
 
 FIRST = datetime(2013, 1, 1, tzinfo=UTC)
+DAYS, JOB_S = 12, 3.0
+HELD = (1, MOST)
+"""How many days are held."""
+
 HOLD_S = 60.0
 DAILY_AFTER_S = 10.0
-STUCK_S = 300.0
 HEAD = ("cap", "days held", "the other days were done after, s", "daily run waited, s", "all days were done after, s")
 
 
-@dataclass(frozen=True)
-class Stage:
-    """What all ways share; their jobs note in *scratch* what they do."""
-
-    airflow: AirflowServer
-    locks: LockManager
-    scratch: Path
-
-    def ended(self, way: Way) -> dict[str, figures.Span]:
-        """When the days' jobs ran, of those that have ended."""
-        path = self.scratch / f"{way.name}.notes"
-        lines = path.read_text().split("\n")[:-1] if path.exists() else []  # the last line may be half written
-        return figures.jobs(lines)[0]
-
-
-@contextmanager
-def staged(workdir: Path, job_s: float) -> Iterator[Stage]:
-    scratch = workdir / "scratch"
-    scratch.mkdir()
-    with ZooKeeperServer(workdir, heap_mb=256) as zookeeper, connect(zookeeper.url) as locks:
-        place = {"host": zookeeper.hosts, "schema": "hive_zookeeper_namespace", "extra": {"installation": "bench"}}
-        with AirflowServer(
-            workdir / "airflow",
-            Path(__file__).parent / "dags",
-            connections={"hivelock_default": {"conn_type": "hivelock", **place}},
-            config={("core", "parallelism"): str(4 * MOST)},
-            env={"CAPS_SCRATCH": str(scratch), "CAPS_JOB_S": str(job_s)},
-        ) as airflow:
-            for way in WAYS:
-                if way.include_deferred is not None:
-                    pool = {"name": way.name, "slots": MOST, "include_deferred": way.include_deferred}
-                    airflow.api.call("POST", "pools", json=pool)
-            airflow.wait(lambda: airflow.api.knows_dag(WAYS[-1].name), STUCK_S, "the DAGs to be parsed")
-            yield Stage(airflow, locks, scratch)
-
-
-def play(stage: Stage, way: Way, days: int, held: int, month: int) -> list[str]:
+def play(site: Site, way: Way, days: int, held: int, month: int) -> list[str]:
     """A row of the table. The first *held* of the days of that *month* are held."""
-    airflow = stage.airflow
     dates = [FIRST.replace(month=month) + timedelta(days=number) for number in range(days + 1)]
     *names, today = [f"{date:%Y-%m-%d}" for date in dates]
-    lease = stage.locks.acquire(owner="somebody else", writes=[f"{way.table}/dt={name}" for name in names[:held]])
-    airflow.api.pause(way.name, True)
-    for date in dates[:-1]:
-        airflow.trigger(way.name, date)
-    airflow.api.pause(way.name, False)
+    lease = site.locks.acquire(owner="somebody else", writes=[f"{way.table}/dt={name}" for name in names[:held]])
+    site.trigger_at_once(way.name, dict(zip(names, dates, strict=False)))
     begun = time.time()
-    airflow.wait(lambda: time.time() > begun + DAILY_AFTER_S, STUCK_S, "the daily run's time")
-    airflow.trigger(way.name, dates[-1])
+    time.sleep(DAILY_AFTER_S)
+    site.airflow.trigger(way.name, dates[-1])
     asked = time.time()
-    airflow.wait(lambda: time.time() > begun + HOLD_S, STUCK_S, "the hold's end")
-    stage.locks.release(lease)
-    airflow.wait(lambda: {*names, today} <= stage.ended(way).keys(), STUCK_S, f"all days of {way.name}")
-    ended = stage.ended(way)
-    airflow.wait(lambda: {run.state for run in airflow.runs(way.name)} <= {"success"}, STUCK_S, "the runs' ends")
-    done_s = max(ended[name].ended for name in names[held:]) - begun
-    all_s = max(span.ended for name, span in ended.items() if name in names) - begun
-    return [way.title, str(held), f"{done_s:.0f}", f"{ended[today].begun - asked:.0f}", f"{all_s:.0f}"]
+    site.wait(lambda: time.time() > begun + HOLD_S, "the hold's end")
+    site.locks.release(lease)
+
+    def ended() -> dict[str, Span]:
+        return figures.jobs(site.notes(way.name))[0]
+
+    site.wait(lambda: {*names, today} <= ended().keys(), f"all days of {way.name}")
+    site.wait(lambda: {run.state for run in site.airflow.runs(way.name)} <= {"success"}, "the runs' ends")
+    spans = ended()
+    done_s = max(spans[name].ended for name in names[held:]) - begun
+    all_s = max(spans[name].ended for name in names) - begun
+    return [way.title, str(held), f"{done_s:.0f}", f"{spans[today].begun - asked:.0f}", f"{all_s:.0f}"]
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(prog="python -m tests.bench.caps", description=__doc__.partition("\n")[0])
-    parser.add_argument("--output", type=Path, default=Path("bench-output"), help="directory; default: %(default)s")
-    parser.add_argument("--days", type=int, default=12, help="of a rerun; default: %(default)s")
-    parser.add_argument("--job-s", type=float, default=3, help="how long a day's job takes; default: %(default)s")
-    parser.add_argument("--held", type=int, nargs="+", default=[1, MOST], help="how many days; default: %(default)s")
-    arguments = parser.parse_args()
-    rows = [list(HEAD), ["---"] * len(HEAD)]
-    with TemporaryDirectory(prefix="caps-") as scratch, staged(Path(scratch), arguments.job_s) as stage:
-        for month, held in enumerate(arguments.held, 1):
-            for way in WAYS:
-                rows.append(play(stage, way, arguments.days, held, month))
-                print(rows[-1], file=sys.stderr, flush=True)
-    arguments.output.mkdir(parents=True, exist_ok=True)
-    table = "".join(f"| {' | '.join(row)} |\n" for row in rows)
-    (arguments.output / "caps.md").write_text(table)
-    print(table)
-    return 0
+def main() -> None:
+    arguments = runner.parser("tests.bench.caps", __doc__).parse_args()
+    helds, ways, days = (HELD[:1], WAYS[:2], MOST + 1) if arguments.quick else (HELD, WAYS, DAYS)
+    pools = [
+        {"name": way.name, "slots": MOST, "include_deferred": way.include_deferred}
+        for way in WAYS
+        if way.include_deferred is not None
+    ]
+    dags, env = Path(__file__).parent / "dags", {"BENCH_JOB_S": str(JOB_S)}
+    rows = []
+    with runner.workplace() as scratch, Site.up(scratch, dags, slots=4 * MOST, pools=pools, env=env) as site:
+        for month, held in enumerate(helds, 1):
+            for way in ways:
+                rows.append(play(site, way, days, held, month))
+                runner.say(str(rows[-1]))
+    runner.publish(arguments.output, "caps.md", table(HEAD, rows))
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from tests.bench.rerun.figures import Span
+    from tests.support.spans import Span
 
 
 @dataclass(frozen=True)

@@ -43,13 +43,16 @@ class Scene:
         return f"{self.name}-{dag_id}-{number}"
 
 
-def scenes(many: int, tables: int, busy_s: float) -> list[Scene]:
+def scenes(*, quick: bool) -> list[Scene]:
     """
-    :param many: how many wait over *tables* tables in the largest one.
+    :param quick: with few tasks, for a short time.
     """
+    few, many, tables, busy_s = (6, 20, 2, 30.0) if quick else (16, 1_000, 50, 300.0)
     return [
-        Scene(1, "16", "16 tasks, one table", 16),
-        Scene(2, "60", "60 tasks, one table", 60),
-        Scene(3, "busy", f"16 tasks, one table; slots busy for {busy_s:.0f} s", 16, latecomers=False, busy_s=busy_s),
+        Scene(1, "16", f"{few} tasks, one table", few),
+        Scene(2, "60", f"{min(60, many)} tasks, one table", min(60, many)),
+        Scene(
+            3, "busy", f"{few} tasks, one table; slots busy for {busy_s:.0f} s", few, latecomers=False, busy_s=busy_s
+        ),
         Scene(4, "many", f"{many:,} tasks over {tables} tables", many, tables, latecomers=False),
     ]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tests.bench.contention.figures import Job, figures, gaps, inversions
-from tests.bench.rerun.figures import Span
+from tests.support.spans import Span
 
 
 def job(asked: float, begun: float, weight: int = 1, table: str = "dw.t", starts: int = 1) -> Job:

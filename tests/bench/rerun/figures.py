@@ -2,30 +2,17 @@
 
 from __future__ import annotations
 
-import statistics
 from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+from tests.bench.samples import Samples
+from tests.support.spans import Span
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from airflow_hivelock.locks import Tenure
-
-
-@dataclass(frozen=True)
-class Span:
-    """A stretch of time, in seconds since 1970; one machine's clock tells all of them."""
-
-    begun: float
-    ended: float
-
-    @property
-    def seconds(self) -> float:
-        return self.ended - self.begun
-
-    def meets(self, other: Span) -> bool:
-        return self.begun <= other.ended and other.begun <= self.ended
 
 
 @dataclass(frozen=True)
@@ -59,8 +46,8 @@ class Held:
     """
 
     ratio: float
-    idle_before_s: Sequence[float]
-    idle_s: Sequence[float]
+    idle_before_s: Samples
+    idle_s: Samples
     most: int
 
     @classmethod
@@ -68,8 +55,8 @@ class Held:
         """*tenures* and *jobs* by day."""
         return cls(
             sum(held.seconds for held in tenures.values()) / sum(jobs[day].seconds for day in tenures),
-            [jobs[day].begun - held.begun for day, held in tenures.items()],
-            [held.seconds - jobs[day].seconds for day, held in tenures.items()],
+            Samples.of(jobs[day].begun - held.begun for day, held in tenures.items()),
+            Samples.of(held.seconds - jobs[day].seconds for day, held in tenures.items()),
             most_at_once(tenures.values()),
         )
 
@@ -153,7 +140,3 @@ def shares(selects: Sequence[Select], written: Mapping[str, Sequence[Span]]) -> 
     refused = sum(not select.granted for select in selects)
     floor = sum(any(span.meets(select.during) for span in written.get(select.day, ())) for select in selects)
     return refused / len(selects), floor / len(selects)
-
-
-def median_and_longest(values: Sequence[float]) -> str:
-    return f"{statistics.median(values):.1f} ({max(values):.1f})"

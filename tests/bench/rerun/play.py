@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING
 
 from airflow_hivelock.locks import Lease, LockTimeout, rules
 from tests.bench.rerun import figures
-from tests.bench.rerun.figures import Figures, Held, Select, Span, Wait
+from tests.bench.rerun.figures import Figures, Held, Select, Wait
 from tests.bench.rerun.ways import HIVES_SLEEP_S, Kind
+from tests.support.spans import Span
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -58,11 +59,7 @@ class Rerun:
 
     def begin(self) -> float:
         """Make the runs while the DAG is paused, and start them all at once: when that was."""
-        airflow = self.stage.airflow
-        airflow.api.pause(self.way.name, True)
-        with ThreadPoolExecutor(4) as pool:
-            list(pool.map(lambda day: airflow.trigger(self.way.name, day, run_id=self.run_id(day)), self.days))
-        airflow.api.pause(self.way.name, False)
+        self.stage.trigger_at_once(self.way.name, {self.run_id(day): day for day in self.days})
         return time.time()
 
     def jobs(self) -> dict[str, Span]:
@@ -70,14 +67,12 @@ class Rerun:
         return figures.jobs(self.notes())[0]
 
     def notes(self) -> list[str]:
-        path = self.stage.scratch / f"{self.way.name}.notes"
-        # The last line may be half written.
-        return path.read_text().split("\n")[:-1] if path.exists() else []
+        return self.stage.notes(self.way.name)
 
     def reach(self, count: int) -> None:
         """Wait until so many of the days are done."""
         days = set(self.names)
-        self.stage.airflow.wait(lambda: len(days & set(self.jobs())) >= count, STUCK_S, f"{count} days of {self.way}")
+        self.stage.wait(lambda: len(days & set(self.jobs())) >= count, f"{count} days of {self.way}")
 
     def reach_midst(self, count: int) -> None:
         """The same, and until those after them are half done: jobs that began together leave gaps, where nothing is locked."""
@@ -86,10 +81,10 @@ class Rerun:
 
     def finish(self) -> None:
         """Wait until no task is left, and nothing is held."""
-        airflow, locks = self.stage.airflow, self.stage.locks
-        airflow.wait(lambda: self._states() <= OVER, STUCK_S, f"{self.way.name} to be over")
+        stage = self.stage
+        stage.wait(lambda: self._states() <= OVER, f"{self.way.name} to be over")
         assert self._states() == {"success"}, f"runs of {self.way.name} have failed"
-        airflow.wait(lambda: not locks.show(self.way.table), STUCK_S, f"the locks of {self.way.name} to be freed")
+        stage.wait(lambda: not stage.locks.show(self.way.table), f"the locks of {self.way.name} to be freed")
 
     def _states(self) -> set[str]:
         """The states of its runs, the daily one included."""

@@ -6,8 +6,11 @@ import math
 import statistics
 from typing import TYPE_CHECKING
 
-from tests.bench.rerun.figures import Figures, median_and_longest
+from tests.bench.rerun.figures import Figures
 from tests.bench.rerun.ways import Kind
+from tests.bench.runner import TARGETS, Target
+from tests.bench.samples import Samples
+from tests.support.documented import table
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -46,11 +49,11 @@ def markdown(results: Mapping[Way, Figures | Exception], conditions: str) -> str
     """The whole report; the first of *results* is what the others' makespans are measured by."""
     first = next(iter(results.values()))
     floor_s = math.nan if isinstance(first, Exception) else first.makespan_s
-    rows = [HEAD, ["---"] * len(HEAD), *(_row(way, found, floor_s) for way, found in results.items())]
-    step_s = next((found.between_s for found in results.values() if isinstance(found, Figures) and found.between_s), ())
-    aims = [aim for way, found in results.items() for aim in _aims(way, found, floor_s, step_s)]
-    table = (f"| {' | '.join(row)} |" for row in rows)
-    return "\n".join(("# How long a rerun closes its days to others", "", conditions, "", *table, "", *aims, ""))
+    ended = {way: found for way, found in results.items() if isinstance(found, Figures)}
+    step_s = next((found.between_s for found in ended.values() if found.between_s), ())
+    targets = [target.row for way, found in ended.items() for target in _targets(way, found, floor_s, step_s)]
+    ways = table(HEAD, (_row(way, found, floor_s) for way, found in results.items()))
+    return f"# How long a rerun closes its days to others\n\n{conditions}\n\n{ways}\n{table(TARGETS, targets)}"
 
 
 def _row(way: Way, found: Figures | Exception, floor_s: float) -> Iterator[str]:
@@ -60,9 +63,9 @@ def _row(way: Way, found: Figures | Exception, floor_s: float) -> Iterator[str]:
         return
     held = found.held
     yield f"{held.ratio:.2f}" if held else "–"
-    before_s = held.idle_before_s if held else found.between_s
-    yield median_and_longest(before_s) if before_s else "–"
-    yield f"{statistics.mean(held.idle_s):.1f}" if held else "–"
+    before_s = held.idle_before_s if held else Samples.of(found.between_s)
+    yield f"{before_s.median:.1f} ({before_s.high:.1f})" if before_s.values else "–"
+    yield f"{statistics.mean(held.idle_s.values):.1f}" if held else "–"
     yield str(held.most) if held else "–"
     yield f"{100 * found.refused:.1f} % ({100 * found.floor:.1f} %)"
     yield _waited(found.alter)
@@ -73,28 +76,23 @@ def _row(way: Way, found: Figures | Exception, floor_s: float) -> Iterator[str]:
     yield f"{found.starts:.1f}"
 
 
-def _aims(way: Way, found: Figures | Exception, floor_s: float, step_s: Sequence[float]) -> Iterator[str]:
-    """A line for each aim of the way, and whether it is met.
-
+def _targets(way: Way, found: Figures, floor_s: float, step_s: Sequence[float]) -> Iterator[Target]:
+    """
     :param step_s: what Airflow itself takes from one task to the next, a day.
     """
-    if way.most_held is None or isinstance(found, Exception):
+    if way.most_held is None:
         return
-    patience_s = found.longest_job_s + LATER_S
-    aims = {
-        f"held ÷ worked at most {way.most_held}": found.held is not None and found.held.ratio <= way.most_held,
-        f"SELECTs refused at most {100 * REFUSED_TOO_MUCH:g} points above the floor": found.refused
-        <= found.floor + REFUSED_TOO_MUCH,
-        f"makespan at most {SLOWER} × without locks": found.makespan_s <= SLOWER * floor_s,
-    }
-    if way.kind is Kind.CHAIN and found.held is not None and step_s:
-        ratio = statistics.mean(found.held.idle_s) / statistics.mean(step_s)
-        aims[f"locked without work {ratio:.2f} × a step of Airflow's own, at most {MOST_IDLE}"] = ratio <= MOST_IDLE
+    held = found.held
+    yield Target(f"{way.title}: held ÷ worked", held.ratio if held else math.nan, way.most_held)
+    yield Target(f"{way.title}: SELECTs refused, above the floor", found.refused - found.floor, REFUSED_TOO_MUCH)
+    yield Target(f"{way.title}: makespan, against without locks", found.makespan_s / floor_s, SLOWER, " ×")
+    if way.kind is Kind.CHAIN and held and step_s:
+        ratio = statistics.mean(held.idle_s.values) / statistics.mean(step_s)
+        yield Target(f"{way.title}: locked without work, against a step of Airflow's own", ratio, MOST_IDLE, " ×")
     for name, wait in (("ALTER TABLE", found.alter), ("daily run", found.daily)):
         if wait is not None:
-            aims[f"{name} waits at most {patience_s:.1f} s"] = wait.reached and wait.seconds <= patience_s
-    for aim, met in aims.items():
-        yield f"- {way.title}: {aim}: {'met' if met else '**missed**'}"
+            waited_s = wait.seconds if wait.reached else math.inf
+            yield Target(f"{way.title}: {name} waits", waited_s, found.longest_job_s + LATER_S, " s")
 
 
 def _waited(wait: Wait | None) -> str:

@@ -8,7 +8,8 @@ from functools import partial
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from tests.bench.waiting.site import LOCKED, STUCK_S, Load
+from tests.bench.samples import Samples
+from tests.bench.waiting.site import LOCKED, Load
 
 if TYPE_CHECKING:
     from airflow_hivelock.locks import Lease
@@ -42,7 +43,7 @@ class Way:
 
     name: str
     runs: int
-    delays_s: list[float]
+    delays_s: Samples
     most_slots: int
     load: Load
     drained_s: float
@@ -53,11 +54,11 @@ class Way:
 class HandOvers:
     """Passing one lock down a line of tasks, in seconds."""
 
-    granted_s: list[float]
-    succeeded_s: list[float]
+    granted_s: Samples
+    succeeded_s: Samples
 
 
-def idle_starts(site: Site, count: int) -> list[float]:
+def idle_starts(site: Site, count: int) -> Samples:
     """The unrelated DAG's delays without waiters."""
     return site.delays_s(site.starts(count, EVERY_S))
 
@@ -93,7 +94,7 @@ def hand_overs(site: Site, runs: int) -> HandOvers:
         assert before.ended is not None, f"it holds again, or still: {before}"
         granted_s.append((after.granted - before.ended).total_seconds())
         succeeded_s.append(ended[after.owner.split("/")[2]] - before.ended.timestamp())
-    return HandOvers(granted_s, succeeded_s)
+    return HandOvers(Samples.of(granted_s), Samples.of(succeeded_s))
 
 
 def _idle(site: Site, waiters: int, memory_before_bytes: int, seconds: float) -> Idle:
@@ -120,7 +121,7 @@ def killed_triggerer(site: Site, waiters: int) -> float:
         now = site.signs_of_life()
         return len(now) == waiters and not set(now.values()) & set(before.values())
 
-    site.airflow.wait(all_again, STUCK_S, "all to wait again")
+    site.wait(all_again, "all to wait again")
     took = time.monotonic() - begun
     assert [waiter.owner for waiter in site.locks.waiters()] == order, "the queue has another order"
     _pass_down(site, held, order)
@@ -131,10 +132,10 @@ def _pass_down(site: Site, held: Lease, order: list[str]) -> None:
     """Release the lock to one after the other, as listed."""
     for owner in order:
         site.locks.release(held)
-        taken = site.airflow.wait(partial(site.locks.lease_of, owner), STUCK_S, f"{owner} to hold the lock")
+        taken = site.wait(partial(site.locks.lease_of, owner), f"{owner} to hold the lock")
         assert taken
         held = taken
         holders = {holder.owner for holder in site.locks.show(LOCKED)}
         assert holders == {owner}, f"granted twice: {holders}"
-    site.airflow.wait(lambda: site.blocked("one_by_one") == 0, STUCK_S, "the line to be over")
+    site.wait(lambda: site.blocked("one_by_one") == 0, "the line to be over")
     site.locks.release(held)

@@ -7,6 +7,10 @@ from typing import TYPE_CHECKING
 
 from matplotlib.figure import Figure
 
+from tests.bench.runner import TARGETS, Target
+from tests.bench.samples import Samples
+from tests.support.documented import table
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
     from pathlib import Path
@@ -31,7 +35,7 @@ class Results:
     :param airflows: as many as *many* wait on a trigger of Airflow's own.
     """
 
-    floor_s: list[float]
+    floor_s: Samples
     airflows: list[Way]
     many: list[Way]
     ways: list[Way]
@@ -56,18 +60,16 @@ def markdown(results: Results) -> str:
             "",
             "How late an unrelated DAG's task begins, in seconds: median / 95 of 100 / longest.",
             "",
-            *_table(
+            table(
                 ("how they wait", "blocked runs", "unrelated DAG", "worker slots", "task_instance writes", *CPU),
                 (
                     ("nobody waits", "0", quantiles(results.floor_s), "", "", "", "", ""),
                     *(_row(way) for way in (*results.airflows, *results.many, *results.ways)),
                 ),
             ),
-            "",
-            _beside_the_floors(results),
-            "",
-            f"Of {len(handed.granted_s)} hand-overs, in seconds: release to grant {quantiles(handed.granted_s)} "
-            f"(99 of 100: {_quantile(handed.granted_s, 0.99):.3f}); release to success in the database "
+            table(TARGETS, (target.row for target in _targets(results))),
+            f"Of {len(handed.granted_s.values)} hand-overs, in seconds: release to grant {quantiles(handed.granted_s)} "
+            f"(99 of 100: {handed.granted_s.p99:.3f}); release to success in the database "
             f"{quantiles(handed.succeeded_s)}.",
             "",
             f"{idle.waiters:,} waiters and nothing happening, {load.seconds:.0f} s: {load.zookeeper_writes} ZooKeeper "
@@ -85,22 +87,21 @@ def markdown(results: Results) -> str:
     )
 
 
-def _beside_the_floors(results: Results) -> str:
+def _targets(results: Results) -> Iterator[Target]:
     """The delay of the unrelated DAG by runs that wait for the lock, compared with none, and with as many that wait for
-    time.
-    """
+    time."""
     ours, airflows = _delays_s(results.many), _delays_s(results.airflows)
-    later_s = (_quantile(ours, share) - _quantile(results.floor_s, share) for share in (0.5, 0.95))
-    times = (_quantile(ours, share) / _quantile(airflows, share) for share in (0.5, 0.95))
-    return (
-        f"{results.many[0].runs:,} that wait for a lock delay it by {' and '.join(f'{late:.2f}' for late in later_s)} s "
-        f"(median and 95 of 100; aims: 0.5 and 2), and it begins after {' and '.join(f'{ratio:.2f}' for ratio in times)} "
-        "times as long as beside as many that wait for time on a trigger of Airflow's own (aim: at most 1.2)."
-    )
+    what = f"an unrelated DAG beside {results.many[0].runs:,} that wait for a lock"
+    for name, share, later_s in (("median", 0.5, 0.5), ("95 of 100", 0.95, 2.0)):
+        yield Target(
+            f"{what}: later than beside none, {name}", ours.at(share) - results.floor_s.at(share), later_s, " s"
+        )
+        ratio = ours.at(share) / airflows.at(share)
+        yield Target(f"{what}: against as many on a trigger of Airflow's own, {name}", ratio, 1.2, " ×")
 
 
-def _delays_s(ways: Iterable[Way]) -> list[float]:
-    return [delay for way in ways for delay in way.delays_s]
+def _delays_s(ways: Iterable[Way]) -> Samples:
+    return Samples.of(delay for way in ways for delay in way.delays_s.values)
 
 
 CPU = ("scheduler", "triggerer", "ZooKeeper, share of a core")
@@ -119,9 +120,9 @@ def _row(way: Way) -> Sequence[str]:
     )
 
 
-def quantiles(values: list[float]) -> str:
+def quantiles(values: Samples) -> str:
     """Median, 95 of 100 and the largest, as text."""
-    return " / ".join(f"{value:.2f}" for value in (_quantile(values, 0.5), _quantile(values, 0.95), max(values)))
+    return " / ".join(f"{value:.2f}" for value in (values.median, values.at(0.95), values.high))
 
 
 def plot(results: Results, path: Path) -> None:
@@ -134,21 +135,12 @@ def plot(results: Results, path: Path) -> None:
     ]
     figure = Figure(figsize=(10, 4), layout="constrained")
     axes = figure.subplots()
-    axes.boxplot([row[1] for row in reversed(rows)], orientation="horizontal", whis=(0, 100))
+    axes.boxplot([row[1].values for row in reversed(rows)], orientation="horizontal", whis=(0, 100))
     axes.set_yticks(range(1, len(rows) + 1), [row[0] for row in reversed(rows)])
     axes.set(xscale="log", xlabel="s until an unrelated DAG's task begins; line: lowest to highest")
     axes.grid(visible=True, axis="x", alpha=0.3)
     figure.savefig(path, dpi=150)
 
 
-def _quantile(values: list[float], share: float) -> float:
-    return sorted(values)[min(len(values) - 1, int(share * len(values)))]
-
-
 def _share(spent_s: float, seconds: float) -> str:
     return f"{100 * spent_s / seconds:.1f} %"
-
-
-def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> Iterator[str]:
-    for row in (head, ["---"] * len(head), *rows):
-        yield f"| {' | '.join(row)} |"

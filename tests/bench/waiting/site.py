@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import time
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING
 
 import psutil
 import sqlalchemy as sa
-from kazoo.client import KazooClient
 
-from airflow_hivelock.locks import LockManager, connect
-from tests.support.airflow_server import AirflowServer
-from tests.support.servers import ZooKeeperServer
+from tests.bench import site
+from tests.bench.measure import zxid
+from tests.bench.samples import Samples
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -29,14 +27,7 @@ FLOOR = "timedelta"
 
 WAYS = ("sleep", "poke", "reschedule", "defer", "trigger")
 SLOTS = 4
-STUCK_S = 900.0
 IN_A_SLOT = ("queued", "running", "restarting")
-
-# The README's settings for a thousand runs that wait at once.
-SETTINGS = {
-    ("triggerer", "capacity"): "2000",
-    ("core", "parallelism"): str(SLOTS),
-}
 
 
 @dataclass(frozen=True)
@@ -51,44 +42,12 @@ class Load:
     task_instance_writes: int
 
 
-class Site:
+@dataclass
+class Site(site.Site):
     """Everything that is measured on."""
 
-    def __init__(
-        self, zookeeper: ZooKeeperServer, airflow: AirflowServer, locks: LockManager, database: sa.Engine
-    ) -> None:
-        self.zookeeper = zookeeper
-        self.airflow = airflow
-        self.locks = locks
-        self._database = database
-        self._zk = KazooClient(zookeeper.hosts)
-        self._zk.start()
-
-    @classmethod
-    @contextmanager
-    def up(cls, workdir: Path) -> Iterator[Self]:
-        """Start all of it; stop all of it."""
-        with ExitStack() as stack:
-            zookeeper = stack.enter_context(ZooKeeperServer(workdir, heap_mb=512))
-            hivelock = {
-                "conn_type": "hivelock",
-                "host": zookeeper.hosts,
-                "schema": "hive_zookeeper_namespace",
-                "extra": {"installation": "bench"},
-            }
-            airflow = AirflowServer(
-                workdir / "airflow",
-                Path(__file__).parent / "dags",
-                connections={"hivelock_default": hivelock},
-                config=SETTINGS,
-            )
-            stack.enter_context(airflow)
-            for dag_id in (*(f"rerun_{way}" for way in (*WAYS, FLOOR)), "one_by_one", "unrelated"):
-                airflow.unpause(dag_id, timeout_s=180)
-            locks = stack.enter_context(connect(zookeeper.url))
-            site = cls(zookeeper, airflow, locks, sa.create_engine(airflow.database_url))
-            stack.callback(site._zk.stop)
-            yield site
+    def __post_init__(self) -> None:
+        self._database = sa.create_engine(self.airflow.database_url)
 
     def hold(self) -> Lease:
         """Keep all requests waiting."""
@@ -100,13 +59,13 @@ class Site:
         with ThreadPoolExecutor(4) as pool:
             list(pool.map(lambda _: self.airflow.trigger(dag_id), range(count)))
         if dag_id in ("rerun_trigger", "one_by_one", "rerun_defer"):
-            self.airflow.wait(lambda: len(self.locks.waiters()) >= before + count, STUCK_S, f"{count} waiters")
+            self.wait(lambda: len(self.locks.waiters()) >= before + count, f"{count} waiters")
         elif dag_id == f"rerun_{FLOOR}":
-            self.airflow.wait(lambda: self._in_triggerer(dag_id) >= before + count, STUCK_S, f"{count} triggers")
+            self.wait(lambda: self._in_triggerer(dag_id) >= before + count, f"{count} triggers")
         elif dag_id == "rerun_reschedule":
-            self.airflow.wait(lambda: self.states(dag_id).get("up_for_reschedule", 0) > 0, STUCK_S, "a reschedule")
+            self.wait(lambda: self.states(dag_id).get("up_for_reschedule", 0) > 0, "a reschedule")
         else:
-            self.airflow.wait(lambda: self.states(dag_id).get("running", 0) == SLOTS, STUCK_S, "full slots")
+            self.wait(lambda: self.states(dag_id).get("running", 0) == SLOTS, "full slots")
 
     def blocked(self, dag_id: str) -> int:
         """How many of its tasks are not over."""
@@ -127,7 +86,7 @@ class Site:
         self.locks.release(held)
         if dag_id == f"rerun_{FLOOR}":
             self._end_by_hand(dag_id)
-        self.airflow.wait(lambda: self.blocked(dag_id) == 0, STUCK_S, f"{dag_id} to be over")
+        self.wait(lambda: self.blocked(dag_id) == 0, f"{dag_id} to be over")
         took = time.monotonic() - begun
         for lease in self.locks.leases():
             self.locks.release(lease)
@@ -144,7 +103,7 @@ class Site:
             time.sleep(max(0.0, due - time.monotonic()))
         return runs
 
-    def delays_s(self, runs: list[str]) -> list[float]:
+    def delays_s(self, runs: list[str]) -> Samples:
         """How long after each run was queued its task began, in seconds; waits until all have."""
         query = sa.text(
             "select extract(epoch from ti.start_date - dr.queued_at) from dag_run dr join task_instance ti "
@@ -156,7 +115,7 @@ class Site:
                 found = [float(row[0]) for row in connection.execute(query, {"runs": runs})]
             return found if len(found) == len(runs) else []
 
-        return self.airflow.wait(begun, STUCK_S, "the unrelated runs to start")
+        return Samples.of(self.wait(begun, "the unrelated runs to start"))
 
     def ended(self, dag_id: str) -> dict[str, float]:
         """When each of its tasks was over, by run, in epoch seconds."""
@@ -178,10 +137,10 @@ class Site:
         after = self._spent()
         into.append(Load(time.monotonic() - begun, *(b - a for a, b in zip(before, after, strict=True))))  # type: ignore[arg-type]
 
-    def signs_of_life(self) -> dict[str, int]:
-        """The session behind each request that waits, by its key."""
-        found = ((key, self._zk.exists(f"{ROOT}/alive/{key}")) for key in self._zk.get_children(f"{ROOT}/alive"))
-        return {key: stat.ephemeralOwner for key, stat in found if stat is not None}
+    def signs_of_life(self) -> dict[str, str]:
+        """The session behind each request that waits, by its node."""
+        nodes = self.zookeeper.ephemerals()
+        return {path: session for path, session in nodes.items() if path.startswith(f"{ROOT}/alive/")}
 
     def triggerer_memory_bytes(self) -> int:
         """The memory of the triggerer's processes; shared pages count once."""
@@ -203,11 +162,10 @@ class Site:
 
     def _spent(self) -> tuple[float, float, float, int, int]:
         cpu_s = (_cpu_s(self.airflow.process(kind).members()) for kind in ("scheduler", "triggerer"))
-        line = next(row for row in self.zookeeper.four_letters("srvr").splitlines() if row.startswith("Zxid: "))
         query = sa.text("select n_tup_upd + n_tup_ins from pg_stat_user_tables where relname = 'task_instance'")
         with self._database.connect() as connection:
             writes = int(connection.scalar(query) or 0)
-        return *cpu_s, _cpu_s([self.zookeeper.pid]), int(line.removeprefix("Zxid: "), 16), writes  # type: ignore[return-value]
+        return *cpu_s, _cpu_s([self.zookeeper.pid]), zxid(self.zookeeper), writes  # type: ignore[return-value]
 
 
 def _cpu_s(pids: list[int]) -> float:
