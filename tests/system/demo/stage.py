@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
 from airflow_hivelock.locks import LockManager, connect
-from tests.support.airflow_server import AirflowServer
+from tests.support.airflow_server import AirflowServer, locks_in
 from tests.support.servers import HiveSession, Metastore, ZooKeeperServer
 
 if TYPE_CHECKING:
@@ -79,13 +79,7 @@ def _airflow(
     """:param tools: a folder that goes before all others on the path."""
     dags = shutil.copytree(EXAMPLES, workdir / "dags", ignore=shutil.ignore_patterns("__pycache__"))
     shutil.copytree(DEMO_DAGS, dags, dirs_exist_ok=True, ignore=shutil.ignore_patterns("__pycache__"))
-    hivelock = {
-        "conn_type": "hivelock",
-        "host": "127.0.0.1",
-        "port": zookeeper.port,
-        "schema": "hive_zookeeper_namespace",
-        "extra": {"installation": "demo", "metastore_uri": metastore.uri},
-    }
+    hivelock = locks_in(zookeeper.url, "demo", metastore_uri=metastore.uri)
     spark_env = _spark_env(metastore)
     spark = {
         "conn_type": "spark",

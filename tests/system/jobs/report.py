@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from tests.support import documented
 from tests.system.deaths.row import FORCE
 from tests.system.jobs.rows import CLUSTERS
 
@@ -21,11 +22,11 @@ def table(rows: Sequence[Row], verdicts: Verdicts) -> str:
     for row in rows:
         job, _, event = row.event.partition(": ")
         events.setdefault(event, {})[job] = row
-    lines = [("event", *CLUSTERS.values()), ("---",) * (len(CLUSTERS) + 1)]
+    lines = []
     for event, of_job in events.items():
         cells = (of_job.get(job) for job in CLUSTERS.values())
         lines.append((event, *(_cell(row, verdicts[row.name]) if row else "" for row in cells)))
-    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
+    return documented.table(["event", *CLUSTERS.values()], lines)
 
 
 def _cell(row: Row, verdict: Verdict | BaseException) -> str:

@@ -14,7 +14,7 @@ import pytest
 
 from airflow_hivelock.locks import connect
 from airflow_hivelock.spec import Owner
-from tests.support.airflow_server import AirflowServer
+from tests.support.airflow_server import AirflowServer, locks_in
 from tests.system.levers.mailbox import Mailbox
 from tests.system.levers.stores import INSTALLATION, STORES
 from tests.system.ui.browser import chromium, sign_in
@@ -159,23 +159,13 @@ def stores(
     tmp_path_factory: pytest.TempPathFactory, zookeeper: ZooKeeperServer, postgres: PostgresServer, mailbox: Mailbox
 ) -> Iterator[dict[str, Store]]:
     """By name. The leases of the past begin before Airflow starts, so that they are long."""
-    pg = {"host": "127.0.0.1", "port": postgres.port, "login": "postgres", "schema": "postgres"}
+    urls = {"sales": f"zookeeper://{zookeeper.hosts}/levers?root=/levers_leases", "orders": postgres.url}
     mail = {"conn_type": "smtp", "host": "127.0.0.1", "port": mailbox.port}
     connections: dict[str, dict[str, Any]] = {
-        "hivelock_default": {
-            "conn_type": "hivelock",
-            "host": zookeeper.hosts,
-            "schema": "levers",
-            "extra": {"installation": INSTALLATION, "root": "/levers_leases"},
-        },
-        "orders_locks": {
-            "conn_type": "hivelock",
-            **pg,
-            "extra": {"installation": INSTALLATION, "backend": "postgresql"},
-        },
+        "hivelock_default": locks_in(urls["sales"], INSTALLATION),
+        "orders_locks": locks_in(urls["orders"], INSTALLATION),
         "smtp_default": mail | {"extra": {"disable_ssl": True, "disable_tls": True}},
     }
-    urls = {"sales": f"zookeeper://{zookeeper.hosts}/levers?root=/levers_leases", "orders": postgres.url}
     with ExitStack() as stack:
         managers = {name: stack.enter_context(connect(url)) for name, url in urls.items()}
         past = {name: past_of(name, manager) for name, manager in managers.items()}

@@ -36,9 +36,10 @@ TESTS = (
     *("tests/unit", "tests/airflow"),
 )
 INSTALL_S, TESTS_S = 1800, 1800
-HEAD = """\
-| Python | Airflow | dependencies | installs | `pip check` | imports, provider, page, DAGs | tests |
-| --- | --- | --- | --- | --- | --- | --- |"""
+HEAD = (
+    *("Python", "Airflow", "dependencies"),
+    *("installs", "`pip check`", "imports, provider, page, DAGs", "tests"),
+)
 
 
 @dataclass(frozen=True)
@@ -101,12 +102,12 @@ def verdict(cell: Cell, environment: Path) -> dict[str, bool]:
     return succeeded
 
 
-def row(cell: Cell, succeeded: dict[str, bool]) -> str:
+def row(cell: Cell, succeeded: dict[str, bool]) -> tuple[str, ...]:
     """The cell in the table; a dash for what was not tried."""
     constraints = "as in `older.txt`" if cell.airflow < "3.3" else "newest"
     marks = {name: "✓" if well else "✗" for name, well in succeeded.items()}
     checked = (marks.get(name, "–") for name in ("installation", "pip check", "probe", "tests"))
-    return " | ".join(("", cell.python, cell.airflow, "lowest" if cell.lowest else constraints, *checked, "")).strip()
+    return cell.python, cell.airflow, "lowest" if cell.lowest else constraints, *checked
 
 
 def main() -> int:
@@ -118,8 +119,8 @@ def main() -> int:
     for cell in map(Cell.parse, CELLS if arguments.full else arguments.cells):
         with tempfile.TemporaryDirectory(prefix="matrix-") as scratch:
             found[cell] = verdict(cell, Path(scratch, "environment"))
-        print(f"=== {row(cell, found[cell])}", flush=True)
-    table = "".join(f"{line}\n" for line in (HEAD, *(row(cell, steps) for cell, steps in found.items())))
+        print(f"=== {' | '.join(row(cell, found[cell]))}", flush=True)
+    table = documented.table(HEAD, (row(cell, steps) for cell, steps in found.items()))
     print(table)
     if arguments.full:
         documented.write("compatibility.md", "make matrix FULL=1", table)

@@ -19,6 +19,7 @@ from statistics import mean
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
+from tests.support import documented
 from tests.system.race.scenario import SCENARIOS, Scenario
 from tests.system.race.track import MODES, OURS, SESSION, SPARK_ALONE, Mode, Outcome, Track, track
 
@@ -80,13 +81,10 @@ def main() -> int:
                 tallies[scenario, mode] = run(course, scenario, mode, arguments.tries)
                 print(f"{scenario.name}, {mode.name}: {tallies[scenario, mode]}", file=sys.stderr, flush=True)
         trace = course.trace()
-    print(
-        f"| two Spark jobs at once{', and real Hive' if arguments.hive else ''} | {' | '.join(mode.name for mode in modes)} |"
-    )
-    print("| --- " * (len(modes) + 1) + "|")
-    for scenario in scenarios:
-        print(f"| {scenario.name} | {' | '.join(str(tallies[scenario, mode]) for mode in modes)} |")
-    print("\nharmful tries/tries (silent, or a job failed), mean time until the last job had ended.")
+    jobs = f"two Spark jobs at once{', and real Hive' if arguments.hive else ''}"
+    lines = ([scenario.name, *(str(tallies[scenario, mode]) for mode in modes)] for scenario in scenarios)
+    print(documented.table([jobs, *(mode.name for mode in modes)], lines))
+    print("harmful tries/tries (silent, or a job failed), mean time until the last job had ended.")
     print(f"{time.monotonic() - started:.0f} s in all.")
     print(trace, *trace.wrong, sep="\n")
 

@@ -95,9 +95,7 @@ def main() -> int:
     parser.add_argument("sparks", nargs="*", default=SPARKS, metavar="SPARK")
     parser.add_argument("--tries", type=int, default=FULL_TRIES, help="of each race; default: %(default)s")
     arguments = parser.parse_args()
-    rows = [("Spark", *COLUMNS), ("---",) * (1 + len(COLUMNS))]
-    rows += (tuple(row(spark, arguments.tries)) for spark in arguments.sparks)
-    table = "".join(f"| {' | '.join(cells)} |\n" for cells in rows)
+    table = documented.table(["Spark", *COLUMNS], (row(spark, arguments.tries) for spark in arguments.sparks))
     print(table)
     if tuple(arguments.sparks) == SPARKS and arguments.tries == FULL_TRIES:
         documented.write("compatibility.md", "make test-spark FULL=1", table)

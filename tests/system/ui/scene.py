@@ -17,7 +17,7 @@ from airflow_hivelock.spec import Owner
 from airflow_hivelock.work.applications import encode
 from airflow_hivelock.work.processes import Processes
 from airflow_hivelock.work.spark_job import SparkJob
-from tests.support.airflow_server import AirflowServer
+from tests.support.airflow_server import AirflowServer, locks_in
 
 if TYPE_CHECKING:
     from airflow_hivelock.locks import Lease, LockManager
@@ -171,13 +171,7 @@ def _ignore() -> None:
 
 def connection(zookeeper: ZooKeeperServer, namespace: str = "hive_zookeeper_namespace", **extra: str) -> dict[str, Any]:
     """A connection to the locks below *namespace*."""
-    return {
-        "conn_type": "hivelock",
-        "host": "127.0.0.1",
-        "port": zookeeper.port,
-        "schema": namespace,
-        "extra": {"installation": INSTALLATION, **extra},
-    }
+    return locks_in(f"zookeeper://{zookeeper.hosts}/{namespace}", INSTALLATION, **extra)
 
 
 def api_server(workdir: Path, zookeeper: ZooKeeperServer, **more: dict[str, Any]) -> AirflowServer:

@@ -7,6 +7,8 @@ import socket
 import string
 from typing import TYPE_CHECKING
 
+from tests.support import documented
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -30,19 +32,20 @@ def table(rows: Sequence[Row]) -> str:
         lines.setdefault((row.component, event), {})[row.store] = row.outcome
     stores = [store for store in NAMES if any(store in outcomes for outcomes in lines.values())]
     messages: dict[str, str] = {}
-    text = [
-        f"| component | event | {' | '.join(NAMES[store] for store in stores)} |",
-        "| --- " * (len(stores) + 2) + "|",
-    ]
-    for (component, event), outcomes in lines.items():
-        cells = [_short(outcomes.get(store, "not played"), messages) for store in stores]
-        text.append(f"| {component} | {event} | {' | '.join(cells)} |")
-    text += ["", "A message begins with the text of its letter, and ends with:", f"`{ENDS}`.", ""]
-    text += [f"- {letter}: `{message}`" for message, letter in messages.items()]
+    text = documented.table(
+        ["component", "event", *(NAMES[store] for store in stores)],
+        (
+            (*line, *(_short(outcomes.get(store, "not played"), messages) for store in stores))
+            for line, outcomes in lines.items()
+        ),
+    )
+    below = ["", "A message begins with the text of its letter, and ends with:", f"`{ENDS}`.", ""]
+    below += [f"- {letter}: `{message}`" for message, letter in messages.items()]
+    text += "".join(f"{line}\n" for line in below)
     if airflow := [row for row in rows if row.store == AIRFLOW]:
-        text += ["", "| on a real Airflow | event | outcome |", "| --- | --- | --- |"]
-        text += [f"| {row.component} | {row.event} | {row.outcome} |" for row in airflow]
-    return "\n".join(text) + "\n"
+        real = ((row.component, row.event, row.outcome) for row in airflow)
+        text += "\n" + documented.table(["on a real Airflow", "event", "outcome"], real)
+    return text
 
 
 def _short(outcome: str, messages: dict[str, str]) -> str:
