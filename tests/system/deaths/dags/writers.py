@@ -10,7 +10,7 @@ import socket
 import time
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from airflow.providers.standard.operators.bash import BashOperator
 from airflow.sdk import DAG, Variable
@@ -20,6 +20,9 @@ from tests.system.deaths import writer
 from tests.system.deaths.play import DAY, LATER_DAY, NEXT_DAY, NO_SLOTS
 from tests.system.deaths.remote import Remote
 from tests.system.deaths.shape import AT_ONCE, command, look, names, options
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 CALLED: dict[str, Any] = {f"on_{end}_callback": release_locks for end in ("success", "failure", "retry")}
 RUN_CALLED: dict[str, Any] = {f"on_{end}_callback": release_locks for end in ("success", "failure")}
@@ -69,85 +72,66 @@ def chain(*jobs: Any, unlock: bool = True, **lock_options: Any) -> None:
         last >> HiveUnlockOperator(task_id="unlock").as_teardown(setups=lock)
 
 
-with DAG("own", **options()):
-    LockedBash(task_id="job", **names(), **writes(), skip_on_exit_code=99)
+def own(dag_id: str, day: str = DAY, dag: Mapping[str, Any] = {}, **given: Any) -> None:
+    """A DAG whose task locks, works and frees."""
+    with DAG(dag_id, **options(**dag)):
+        LockedBash(task_id="job", **names(day), **writes(day), **given)
 
-with DAG("own_next_day", **options()):
-    LockedBash(task_id="job", **names(NEXT_DAY), **writes(NEXT_DAY))
 
-with DAG("own_two_days_later", **options()):
-    LockedBash(task_id="job", **names(LATER_DAY), **writes(LATER_DAY))
+def chained(dag_id: str, *jobs: Any, dag: Mapping[str, Any] = {}, **given: Any) -> None:
+    with DAG(dag_id, **options(**dag)):
+        chain(*(jobs or [LockedBash]), **given)
+
+
+def elsewhere(dag_id: str, day: str = DAY, dag: Mapping[str, Any] = {}, **given: Any) -> None:
+    """A DAG whose task is deferred while its work goes on."""
+    with DAG(dag_id, **options(**dag)):
+        LockedRemote(task_id="job", command=command(day), **names(day), **given)
+
+
+RUN_TIMED: dict[str, Any] = {"dagrun_timeout": timedelta(seconds=RUN_S)}
+TASK_TIMED: dict[str, Any] = {"execution_timeout": timedelta(seconds=TASK_S)}
+
+own("own", skip_on_exit_code=99)
+own("own_next_day", NEXT_DAY)
+own("own_two_days_later", LATER_DAY)
+own("own_again", **AT_ONCE)
+own("own_held_up", pre_execute=held_up)
+own("own_held_up_again", pre_execute=held_up, **AT_ONCE)
+own("own_on_worker", pre_execute=on_worker)
+own("own_without_slot", pool=NO_SLOTS)
+own("own_called", **CALLED)
+own("own_defaults", dag={"default_args": CALLED})
+own("own_run_called", dag=RUN_CALLED)
+own("own_timed", **TASK_TIMED)
+own("own_run_timed", dag=RUN_TIMED)
+own("own_late", timeout=timedelta(seconds=5))
+own("own_poke", dag={"max_active_runs": 20}, waiting="poke")
+own("own_defer", dag={"max_active_runs": 20}, waiting="defer")
+own("daily", dag={"max_active_runs": 2, "end_date": datetime(2013, 2, 1, tzinfo=UTC), "schedule": "@daily"})
+
+chained("chained")
+chained("chain_again", dag={"default_args": AT_ONCE})
+chained("chain_two", LockedBash, LockedBash)
+chained("chain_plain", BashOperator)
+chained("chain_timed", **TASK_TIMED)
+chained("chain_run_timed", dag=RUN_TIMED)
+chained("open", unlock=False)
+chained("open_defaults", dag={"default_args": CALLED}, unlock=False)
+chained("open_run_called", dag=RUN_CALLED, unlock=False)
+
+elsewhere("elsewhere")
+elsewhere("elsewhere_called", **CALLED)
+elsewhere("elsewhere_timed", defer_for=timedelta(seconds=TASK_S))
+elsewhere("elsewhere_run_timed", dag=RUN_TIMED)
+elsewhere("elsewhere_kept", NEXT_DAY, lease_duration=timedelta(seconds=60))
 
 with DAG("own_three", **options()):
     for _n in range(3):
         LockedBash(task_id=f"job{_n}", **names(f"dt={_n}"), **writes(f"dt={_n}"))
 
-with DAG("own_again", **options()):
-    LockedBash(task_id="job", **names(), **writes(), **AT_ONCE)
-
-with DAG("own_held_up", **options()):
-    LockedBash(task_id="job", pre_execute=held_up, **names(), **writes())
-
-with DAG("own_held_up_again", **options()):
-    LockedBash(task_id="job", pre_execute=held_up, **names(), **writes(), **AT_ONCE)
-
-with DAG("own_on_worker", **options()):
-    LockedBash(task_id="job", pre_execute=on_worker, **names(), **writes())
-
-with DAG("own_without_slot", **options()):
-    LockedBash(task_id="job", pool=NO_SLOTS, **names(), **writes())
-
-with DAG("own_called", **options()):
-    LockedBash(task_id="job", **names(), **writes(), **CALLED)
-
-with DAG("own_defaults", default_args=CALLED, **options()):
-    LockedBash(task_id="job", **names(), **writes())
-
-with DAG("own_run_called", **RUN_CALLED, **options()):
-    LockedBash(task_id="job", **names(), **writes())
-
-with DAG("own_timed", **options()):
-    LockedBash(task_id="job", **names(), **writes(), execution_timeout=timedelta(seconds=TASK_S))
-
-with DAG("own_run_timed", dagrun_timeout=timedelta(seconds=RUN_S), **options()):
-    LockedBash(task_id="job", **names(), **writes())
-
-with DAG("own_late", **options()):
-    LockedBash(task_id="job", **names(), **writes(), timeout=timedelta(seconds=5))
-
-for _style in ("poke", "defer"):
-    with DAG(f"own_{_style}", **options(max_active_runs=20)):
-        LockedBash(task_id="job", waiting=_style, **names(), **writes())
-
 with DAG("mapped", **options()):
     LockedBash.partial(task_id="job").expand_kwargs([{**names(f"dt={n}"), **writes(f"dt={n}")} for n in range(3)])
-
-with DAG("chained", **options()):
-    chain(LockedBash)
-
-with DAG("chain_again", default_args=AT_ONCE, **options()):
-    chain(LockedBash)
-
-with DAG("chain_two", **options()):
-    chain(LockedBash, LockedBash)
-
-with DAG("chain_plain", **options()):
-    chain(BashOperator)
-
-with DAG("chain_timed", **options()):
-    chain(LockedBash, execution_timeout=timedelta(seconds=TASK_S))
-
-with DAG("chain_run_timed", dagrun_timeout=timedelta(seconds=RUN_S), **options()):
-    chain(LockedBash)
-
-with DAG("open", **options()):
-    chain(LockedBash, unlock=False)
-
-with DAG("open_defaults", default_args=CALLED, **options()):
-    chain(LockedBash, unlock=False)
-
-with DAG("open_run_called", **RUN_CALLED, **options()):
-    chain(LockedBash, unlock=False)
 
 with DAG("several", **options()):
     _locks = [HiveLockOperator(task_id=f"lock{n}", **names(f"dt={n}")) for n in range(2)]
@@ -155,23 +139,5 @@ with DAG("several", **options()):
     _unlock = HiveUnlockOperator(task_id="unlock").as_teardown(setups=_locks)
     for _lock, _job in zip(_locks, _jobs, strict=True):
         _lock >> _job >> _unlock
-
-with DAG("elsewhere", **options()):
-    LockedRemote(task_id="job", command=command(), **names())
-
-with DAG("elsewhere_called", **options()):
-    LockedRemote(task_id="job", command=command(), **names(), **CALLED)
-
-with DAG("elsewhere_timed", **options()):
-    LockedRemote(task_id="job", command=command(), defer_for=timedelta(seconds=TASK_S), **names())
-
-with DAG("elsewhere_run_timed", dagrun_timeout=timedelta(seconds=RUN_S), **options()):
-    LockedRemote(task_id="job", command=command(), **names())
-
-with DAG("elsewhere_kept", **options()):
-    LockedRemote(task_id="job", command=command(NEXT_DAY), lease_duration=timedelta(seconds=60), **names(NEXT_DAY))
-
-with DAG("daily", max_active_runs=2, end_date=datetime(2013, 2, 1, tzinfo=UTC), **options(schedule="@daily")):
-    LockedBash(task_id="job", **names(), **writes())
 
 look()
