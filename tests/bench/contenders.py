@@ -24,7 +24,7 @@ from tests.bench.samples import timed
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from airflow_hivelock.locks import Lock
+    from airflow_hivelock.locks import Lease, Lock
     from tests.support.servers.lock_manager import HiveLockManagers
 
 TABLES = ("dw.delays", "dw.flights")
@@ -93,15 +93,16 @@ class Ours:
 
     name = "airflow_hivelock"
 
-    def __init__(self, hosts: str) -> None:
-        self._manager = connect(hosts, "hive-cycles")
-        self._owners = (f"flights/run-{os.getpid()}-{number}" for number in itertools.count())
+    def __init__(self, hosts: str, namespace: str = "hive-cycles") -> None:
+        self._manager = connect(hosts, namespace)
+        self._numbers = itertools.count()
+
+    def cycle(self, writes: Sequence[str]) -> None:
+        self._manager.release(self._acquire(writes, TIMEOUT_S))
 
     def lock(self, writes: Sequence[str]) -> float:
-        owner = next(self._owners)
-
         def acquire() -> None:
-            self._lease = self._manager.acquire(owner=owner, writes=writes, query=QUERY)
+            self._lease = self._acquire(writes)
 
         return timed(acquire)
 
@@ -110,6 +111,10 @@ class Ours:
 
     def close(self) -> None:
         self._manager.close()
+
+    def _acquire(self, writes: Sequence[str], timeout_s: float = 0) -> Lease:
+        owner = f"flights/run-{os.getpid()}-{next(self._numbers)}"
+        return self._manager.acquire(owner=owner, writes=writes, query=QUERY, timeout_s=timeout_s)
 
 
 class Hive:
@@ -133,14 +138,22 @@ class Hive:
         self._locks.unlock()
 
 
-class Recipes:
-    """kazoo's ReadLock and WriteLock, one an object, in order."""
-
-    name = "kazoo's recipes"
+class _Kazoo:
+    """One with a session of kazoo's."""
 
     def __init__(self, hosts: str) -> None:
         self._zk = KazooClient(hosts)
         self._zk.start(TIMEOUT_S)
+
+    def close(self) -> None:
+        self._zk.stop()
+        self._zk.close()
+
+
+class Recipes(_Kazoo):
+    """kazoo's ReadLock and WriteLock, one an object, in order."""
+
+    name = "kazoo's recipes"
 
     def lock(self, writes: Sequence[str]) -> float:
         recipes = {"SHARED": self._zk.ReadLock, "EXCLUSIVE": self._zk.WriteLock}
@@ -152,12 +165,8 @@ class Recipes:
     def unlock(self) -> float:
         return timed(lambda: [lock.release() for lock in reversed(self._locks)])
 
-    def close(self) -> None:
-        self._zk.stop()
-        self._zk.close()
 
-
-class Floor:
+class Floor(_Kazoo):
     """What kazoo and ZooKeeper take for the nodes alone: one bare transaction that makes them, and one that deletes them.
 
     Nothing of ours is in it.
@@ -165,12 +174,14 @@ class Floor:
 
     name = "bare transactions"
 
-    def __init__(self, hosts: str) -> None:
-        self._zk = KazooClient(hosts)
-        self._zk.start(TIMEOUT_S)
-        self._layout = Layout(namespace="/floor")
-        for table in TABLES:
+    def __init__(self, hosts: str, namespace: str = "/floor", tables: Sequence[str] = TABLES) -> None:
+        super().__init__(hosts)
+        self._layout = Layout(namespace)
+        for table in tables:
             self._zk.ensure_path(self._layout.object(LockObject.parse(table)))
+
+    def cycle(self, writes: Sequence[str]) -> None:
+        self._delete(commit(self._zk, nodes(self._layout, writes)))
 
     def lock(self, writes: Sequence[str]) -> float:
         creates = nodes(self._layout, writes)
@@ -181,12 +192,10 @@ class Floor:
         return timed(create)
 
     def unlock(self) -> float:
-        deletes = [Delete(path, -1) for path in reversed(self._made)]
-        return timed(lambda: commit(self._zk, deletes))
+        return timed(lambda: self._delete(self._made))
 
-    def close(self) -> None:
-        self._zk.stop()
-        self._zk.close()
+    def _delete(self, made: Sequence[str]) -> None:
+        commit(self._zk, [Delete(path, -1) for path in reversed(made)])
 
 
 class _Request(NamedTuple):
@@ -199,7 +208,7 @@ class _Request(NamedTuple):
     creates: Sequence[Create]
 
 
-class Steps:
+class Steps(_Kazoo):
     """The requests of this protocol by kazoo alone: a look; a transaction, and the look after it; a transaction.
 
     It applies no rule, and ignores what it reads. So a lock manager of this protocol in Python cannot be faster.
@@ -208,8 +217,7 @@ class Steps:
     name = "the same requests, bare"
 
     def __init__(self, hosts: str, tables: Sequence[str] = TABLES) -> None:
-        self._zk = KazooClient(hosts)
-        self._zk.start(TIMEOUT_S)
+        super().__init__(hosts)
         self._layout = Layout("/steps", "/airflow-steps")
         self._numbers = itertools.count(os.getpid() << 32)
         self._zk.ensure_path(self._layout.records)
@@ -218,7 +226,22 @@ class Steps:
                 self._zk.ensure_path(self._layout.queue(name))
             self._zk.ensure_path(self._layout.object(LockObject.parse(table)))
 
-    def request(self, writes: Sequence[str]) -> _Request:
+    def cycle(self, writes: Sequence[str]) -> None:
+        request = self._serialized(writes)
+        self._release(request, self._acquire(request))
+
+    def lock(self, writes: Sequence[str]) -> float:
+        self._request = self._serialized(writes)
+
+        def acquire() -> None:
+            self._made = self._acquire(self._request)
+
+        return timed(acquire)
+
+    def unlock(self) -> float:
+        return timed(lambda: self._release(self._request, self._made))
+
+    def _serialized(self, writes: Sequence[str]) -> _Request:
         layout, key, locks = self._layout, f"{next(self._numbers):016x}", wanted(writes)
         data, record = json.dumps([QUERY, *map(str, locks)]).encode(), layout.record(key)
         tables = sorted({str(lock.object) for lock in locks if not lock.object.partition})
@@ -228,26 +251,15 @@ class Steps:
         creates = [Create(path, data, OPEN_ACL_UNSAFE, 0) for path in (record, *tickets)]
         return _Request(record, data, tickets, (*queues, *objects), (*creates, *nodes(layout, writes)))
 
-    def acquire(self, request: _Request) -> list[str]:
+    def _acquire(self, request: _Request) -> list[str]:
         """The paths of the nodes for Hive."""
         self._ask(MultiRead((GetData(request.record, None), *request.reads)))
         made: list[str] = self._ask(Transaction(request.creates), MultiRead(request.reads))[0]
         return made[len(request.tickets) + 1 :]
 
-    def release(self, request: _Request, made: Sequence[str]) -> None:
+    def _release(self, request: _Request, made: Sequence[str]) -> None:
         deletes = [Delete(path, -1) for path in (*reversed(made), *request.tickets)]
         self._ask(Transaction([SetData(request.record, request.data, -1), *deletes]))
-
-    def lock(self, writes: Sequence[str]) -> float:
-        self._request = self.request(writes)
-
-        def acquire() -> None:
-            self._made = self.acquire(self._request)
-
-        return timed(acquire)
-
-    def unlock(self) -> float:
-        return timed(lambda: self.release(self._request, self._made))
 
     def _ask(self, *requests: Any) -> list[Any]:
         """Send all at once; their results."""
@@ -259,7 +271,3 @@ class Steps:
         if refused:
             raise RuntimeError(f"a bare transaction was refused: {refused[:3]}")
         return found
-
-    def close(self) -> None:
-        self._zk.stop()
-        self._zk.close()

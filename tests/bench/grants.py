@@ -10,9 +10,7 @@ counts of requests, writes and syncs to disk.
 
 from __future__ import annotations
 
-import itertools
 import operator
-import os
 import random
 import sys
 import threading
@@ -22,19 +20,15 @@ from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
 import psutil
-from kazoo.client import KazooClient
-from kazoo.protocol.serialization import Delete
 
-from airflow_hivelock.locks import LockObject
-from airflow_hivelock.locks.backends.zookeeper.layout import Layout
-from tests.bench.contenders import QUERY, TIMEOUT_S, Floor, Ours, Steps, commit, connect, nodes
+from tests.bench.contenders import Floor, Ours, Steps
 from tests.bench.measure import zxid
 from tests.bench.runner import rounds, say
 from tests.bench.samples import Samples
 from tests.support.fleet import Fleet, answer, orders
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
     from tests.support.servers import ZooKeeperServer
 
@@ -110,55 +104,20 @@ class Grants:
 
 
 class Way(Protocol):
-    """A step that several threads repeat. Each *owner* is unique."""
+    """A step that several threads repeat."""
 
-    def cycle(self, owner: str, partition: str) -> None: ...
+    def cycle(self, writes: Sequence[str]) -> None:
+        """Lock the partitions *writes*, and free them."""
+        ...
 
     def close(self) -> None: ...
 
 
-class _Ours:
-    def __init__(self, hosts: str) -> None:
-        self._manager = connect(hosts, "hive-grants")
-
-    def cycle(self, owner: str, partition: str) -> None:
-        lease = self._manager.acquire(owner=owner, writes=[partition], query=QUERY, timeout_s=TIMEOUT_S)
-        self._manager.release(lease)
-
-    def close(self) -> None:
-        self._manager.close()
-
-
-class _Bare:
-    def __init__(self, hosts: str) -> None:
-        self._zk = KazooClient(hosts)
-        self._zk.start(TIMEOUT_S)
-        self._layout = Layout(namespace="/floor-grants")
-        for table in TABLES:
-            self._zk.ensure_path(self._layout.object(LockObject.parse(table)))
-
-    def cycle(self, owner: str, partition: str) -> None:
-        made = commit(self._zk, nodes(self._layout, [partition]))
-        commit(self._zk, [Delete(path, -1) for path in reversed(made)])
-
-    def close(self) -> None:
-        self._zk.stop()
-        self._zk.close()
-
-
-class _Steps:
-    def __init__(self, hosts: str) -> None:
-        self._steps = Steps(hosts, TABLES)
-
-    def cycle(self, owner: str, partition: str) -> None:
-        request = self._steps.request([partition])
-        self._steps.release(request, self._steps.acquire(request))
-
-    def close(self) -> None:
-        self._steps.close()
-
-
-WAYS: dict[str, Callable[[str], Way]] = {Ours.name: _Ours, Steps.name: _Steps, Floor.name: _Bare}
+WAYS: dict[str, Callable[[str], Way]] = {
+    Ours.name: lambda hosts: Ours(hosts, "hive-grants"),
+    Steps.name: lambda hosts: Steps(hosts, TABLES),
+    Floor.name: lambda hosts: Floor(hosts, "/floor-grants", TABLES),
+}
 
 
 def measure(zookeeper: ZooKeeperServer, times: int, burst_s: float, seed: int) -> Grants:
@@ -197,27 +156,26 @@ def _burst(zookeeper: ZooKeeperServer, fleet: Fleet, way: str, seconds: float, s
 def main(hosts: str, first: str) -> None:
     """Each order is a burst. The answer: the grants, and the CPU time that the process took for them."""
     ways: dict[str, Way] = {}
-    numbers = itertools.count()
     for name, seconds, seed in orders():
         if name not in ways:
             ways[name] = WAYS[name](hosts)
             for table in TABLES:  # each is known from here on, as after the first day
-                ways[name].cycle(f"first-{os.getpid()}-{table}", f"{table}/n={first}")
+                ways[name].cycle([f"{table}/n={first}"])
         cpu_s = time.process_time()
-        grants = _crowd(ways[name], range(int(first), int(first) + THREADS), seconds, seed, numbers)
+        grants = _crowd(ways[name], range(int(first), int(first) + THREADS), seconds, seed)
         answer([grants, time.process_time() - cpu_s])
     for way in ways.values():
         way.close()
 
 
-def _crowd(way: Way, clients: range, seconds: float, seed: int, numbers: itertools.count[int]) -> int:
+def _crowd(way: Way, clients: range, seconds: float, seed: int) -> int:
     done: list[int] = []
     until = time.monotonic() + seconds
 
     def run(client: int) -> None:
         chance, grants = random.Random(f"{seed}-{client}"), 0
         while time.monotonic() < until:
-            way.cycle(f"client-{client}-{os.getpid()}-{next(numbers)}", f"{chance.choice(TABLES)}/n={client}")
+            way.cycle([f"{chance.choice(TABLES)}/n={client}"])
             grants += 1
         done.append(grants)
 

@@ -4,22 +4,39 @@ from __future__ import annotations
 
 import os
 import sys
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from airflow.providers.standard.operators.bash import BashOperator
 
-from airflow_hivelock import HiveLockMixin
+from airflow_hivelock import HiveLockHook, HiveLockMixin
+from airflow_hivelock.locks import LockTimeout
+from airflow_hivelock.spec import Owner
 from tests.bench.rerun import job
+from tests.bench.rerun.ways import HIVES_SLEEP_S
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
+
+    from airflow_hivelock.locks import Lease
 
 SCRATCH = Path(os.environ["BENCH_SCRATCH"])
 
 
 class LockedJob(HiveLockMixin, BashOperator):
     """One task that locks, works and frees."""
+
+
+def slept_for(context: Any, *, reads: Sequence[str] = (), writes: Sequence[str] = ()) -> Lease:
+    """A lease, got as Hive does with ``hive.lock.sleep.between.retries`` at its default: it sleeps in the worker's slot."""
+    hook = HiveLockHook()
+    owner = str(Owner.of(hook.installation, context["ti"]))
+    while True:
+        try:
+            return hook.manager().acquire(owner=owner, reads=reads, writes=writes)
+        except LockTimeout:
+            time.sleep(HIVES_SLEEP_S)
 
 
 def work(notes: str, name: str, partition: str) -> dict[str, Any]:

@@ -113,7 +113,7 @@ def measure(spark: Any, locks: HiveLocks, manager: LockManager, times: int) -> I
 
     for case in CASES:
         say(case.name)
-        ways = {
+        ways: dict[str, Callable[[], float]] = {
             "without": partial(run, case, locked=False),
             "locked": partial(run, case, locked=True),
             "floor": partial(timed, partial(floor, manager, case)) if case.reads or case.writes else lambda: 0.0,

@@ -29,24 +29,22 @@ HEAD = (
 
 def main() -> None:
     parser = runner.parser("tests.bench.contention", __doc__)
-    parser.add_argument("--job-s", type=float, default=6, help="how long a job takes; default: %(default)s")
     parser.add_argument(
         "--scenes", default="16,busy", help="names with commas between them, or all; default: %(default)s"
     )
     arguments = parser.parse_args()
+    job_s = 2.0 if arguments.quick else 6.0
     every = scenes(quick=arguments.quick)
     chosen = [scene for scene in every if arguments.scenes == "all" or scene.name in arguments.scenes.split(",")]
     busy_s = max(scene.busy_s for scene in every)
     rows = []
-    with runner.workplace() as scratch, staged(scratch, arguments.job_s, busy_s) as stage:
+    with runner.workplace() as scratch, staged(scratch, job_s, busy_s) as stage:
         for scene in chosen:
             runner.say(scene.title)
             found = play(stage, scene)
             runner.say(repr(found))
             rows.append(_row(scene.title, found))
-    conditions = (
-        f"{SLOTS} slots, {arguments.job_s:g} s a job, a worker start {stage.start_s:.1f} s; {runner.machine()}."
-    )
+    conditions = f"{SLOTS} slots, {job_s:g} s a job, a worker start {stage.start_s:.1f} s; {runner.machine()}."
     runner.publish(arguments.output, "contention.md", f"# Contention\n\n{conditions}\n\n{table(HEAD, rows)}")
 
 

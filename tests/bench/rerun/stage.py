@@ -68,7 +68,8 @@ def staged(workdir: Path, job_s: float) -> Iterator[Stage]:
         ) as site,
         HiveLockManagers(workdir, zookeeper=site.zookeeper) as hives,
     ):
-        yield Stage(**vars(site), job_s=job_s, **{who: HiveClient(hives.session(who)) for who in ("reader", "writer")})
+        reader, writer = (HiveClient(hives.session(who)) for who in ("reader", "writer"))
+        yield Stage(**vars(site), job_s=job_s, reader=reader, writer=writer)
 
 
 def _hives(partition: str, mode: str) -> list[tuple[tuple[str, ...], str]]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from datetime import UTC, datetime
 from typing import Any
 
@@ -10,14 +9,12 @@ from airflow.providers.standard.operators.bash import BashOperator
 from airflow.sdk import DAG
 
 from airflow_hivelock import HiveLockHook, HiveLockOperator, HiveUnlockOperator, release_locks
-from airflow_hivelock.locks import LockTimeout
-from airflow_hivelock.spec import Owner
 from tests.bench import jobs
-from tests.bench.rerun.ways import HIVES_SLEEP_S, POOL, URGENT, WAYS, Kind, Way
+from tests.bench.rerun.ways import POOL, URGENT, WAYS, Kind, Way
 
 
 class SleepAndRetry(BashOperator):
-    """A Hive client with ``hive.lock.sleep.between.retries`` at its default: it sleeps in the worker's slot."""
+    """Sleeps and tries again in its slot until it has its locks, and works."""
 
     template_fields = (*BashOperator.template_fields, "writes")
 
@@ -26,18 +23,11 @@ class SleepAndRetry(BashOperator):
         self.writes = writes
 
     def execute(self, context: Any) -> Any:
-        hook = HiveLockHook()
-        owner = str(Owner.of(hook.installation, context["ti"]))
-        while True:
-            try:
-                lease = hook.manager().acquire(owner=owner, writes=self.writes)
-                break
-            except LockTimeout:
-                time.sleep(HIVES_SLEEP_S)
+        lease = jobs.slept_for(context, writes=self.writes)
         try:
             return super().execute(context)
         finally:
-            hook.manager().release(lease)
+            HiveLockHook().manager().release(lease)
 
 
 def tasks(way: Way, rerun: bool) -> None:

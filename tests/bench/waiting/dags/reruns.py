@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from datetime import timedelta
 from typing import Any
 
@@ -10,26 +9,18 @@ from airflow.providers.standard.triggers.temporal import TimeDeltaTrigger
 from airflow.sdk import DAG, BaseOperator, task
 from airflow.triggers.base import StartTriggerArgs
 
-from airflow_hivelock import HiveLockHook, HiveLockOperator
-from airflow_hivelock.locks import LockTimeout
-from airflow_hivelock.spec import Owner
+from airflow_hivelock import HiveLockOperator
+from tests.bench.jobs import slept_for
 
 LOCKED = ["dw.flights/dt=2013-01-15"]
 MANY: dict[str, Any] = {"schedule": None, "max_active_runs": 5_000, "max_active_tasks": 5_000}
 
 
 class SleepAndRetry(BaseOperator):
-    """A Hive client with ``hive.lock.sleep.between.retries`` at its default: it sleeps in the worker's slot."""
+    """Sleeps and tries again in its slot until it has its locks."""
 
     def execute(self, context: Any) -> None:
-        hook = HiveLockHook()
-        while True:
-            try:
-                hook.manager().acquire(owner=str(Owner.of(hook.installation, context["ti"])), reads=LOCKED)
-            except LockTimeout:
-                time.sleep(60)
-            else:
-                return
+        slept_for(context, reads=LOCKED)
 
 
 class WaitsForTime(BaseOperator):
