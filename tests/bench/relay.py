@@ -13,6 +13,7 @@ from kazoo.client import KazooClient
 from kazoo.exceptions import CancelledError
 
 from airflow_hivelock.locks import Lease, rules
+from tests.support.patience import until
 
 if TYPE_CHECKING:
     from airflow_hivelock.locks import LockManager
@@ -133,11 +134,7 @@ class RecipeRelay:
         thread = threading.Thread(target=self._wait, args=(lock,), daemon=True)
         self._threads.append(thread)
         thread.start()
-        deadline = time.monotonic() + PATIENCE_S
-        while lock.node is None:
-            if time.monotonic() > deadline:
-                raise TimeoutError(f"kazoo's Lock made no node within {PATIENCE_S} s")
-            time.sleep(0.001)
+        until(lambda: lock.node is not None, "kazoo's Lock to make its node", PATIENCE_S, 0.001)
 
     def close(self) -> None:
         for lock in self._locks:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-import time
 
 from tests.support.airflow_server import session
+from tests.support.patience import until
 
 # A session's leader. Its child moves to a process group of its own, as Airflow's tasks do.
 FAMILY = "import os, subprocess, time; subprocess.Popen(['sleep', '600'], process_group=0); time.sleep(600)"
@@ -16,15 +16,8 @@ TIMEOUT_S = 20
 
 def start_family() -> subprocess.Popen[bytes]:
     leader = subprocess.Popen([sys.executable, "-c", FAMILY], start_new_session=True)
-    await_members(leader.pid, 2)
+    until(lambda: len(session.members(leader.pid)) == 2, "its child", TIMEOUT_S)
     return leader
-
-
-def await_members(sid: int, count: int) -> None:
-    deadline = time.monotonic() + TIMEOUT_S
-    while len(session.members(sid)) != count:
-        assert time.monotonic() < deadline, session.members(sid)
-        time.sleep(0.05)
 
 
 def test_kill_reaches_members_in_other_process_groups() -> None:

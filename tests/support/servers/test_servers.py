@@ -7,13 +7,13 @@ import re
 import signal
 import subprocess
 import sys
-import time
 from typing import TYPE_CHECKING
 
 import psycopg
 import pytest
 from kazoo.client import KazooClient
 
+from tests.support.patience import until
 from tests.support.servers import HiveError, HiveSession, Metastore, PostgresServer, ServerError, ZooKeeperServer
 from tests.support.servers.server import accepts
 from tests.support.servers.zookeeper import NAMESPACE
@@ -70,13 +70,6 @@ def client(zookeeper: ZooKeeperServer) -> Iterator[KazooClient]:
     connected.close()
 
 
-def wait_for(condition: Callable[[], bool], timeout_s: float = 10) -> None:
-    deadline = time.monotonic() + timeout_s
-    while not condition():
-        assert time.monotonic() < deadline, "still not so"
-        time.sleep(0.02)
-
-
 @pytest.mark.parametrize("end", [ZooKeeperServer.stop, ZooKeeperServer.kill])
 def test_a_restart_keeps_what_was_answered(
     zookeeper: ZooKeeperServer, client: KazooClient, end: Callable[[ZooKeeperServer], None]
@@ -108,7 +101,7 @@ def test_a_server_dies_with_the_process_that_started_it(tmp_path: Path) -> None:
         [sys.executable, "-c", starter, str(tmp_path)], stdout=subprocess.PIPE, timeout=60, check=False
     )
     assert died.returncode == -signal.SIGKILL
-    wait_for(lambda: not accepts(int(died.stdout)))
+    until(lambda: not accepts(int(died.stdout)), "it to end", 10)
 
 
 def test_a_server_that_cannot_start_shows_its_log(tmp_path: Path, zookeeper: ZooKeeperServer) -> None:
@@ -144,7 +137,7 @@ def test_a_second_session_waits_and_is_refused(hive: HiveSession, table: str) ->
     other.run("set hive.lock.numretries=60")
     blocked = other.submit(f"lock table {table} shared")
     # Each of Hive's tries makes its node before it looks who is in the way, and takes it away again.
-    wait_for(lambda: hive.run("show locks") == [f"default@{table}\tEXCLUSIVE"])
+    until(lambda: hive.run("show locks") == [f"default@{table}\tEXCLUSIVE"], "its lock", 10)
     assert not blocked.done()
     hive.run(f"unlock table {table}")
     assert blocked.result(10) == []

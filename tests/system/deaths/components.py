@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from airflow_hivelock.locks import StoreUnavailable
 from airflow_hivelock.locks.backends.zookeeper import ZooKeeperBackend
 from airflow_hivelock.locks.model import owner_key
+from tests.support.patience import until
 from tests.system.deaths.invited import before_it_asks
 from tests.system.deaths.play import DAY, LATER_DAY, NEXT_DAY, WAIT_S
 from tests.system.deaths.row import KEEPER, TASK, UNLOCK, Rows
@@ -391,7 +392,5 @@ def _await_renewal(play: Play, run: Run) -> None:
         assert lease.expires
         return lease.expires
 
-    deadline, before = time.monotonic() + WAIT_S, expires()
-    while expires() <= before:
-        assert time.monotonic() < deadline, "the keeper renews nothing"
-        time.sleep(1)
+    before = expires()
+    until(lambda: expires() > before, "the keeper to renew", WAIT_S, pause_s=1)

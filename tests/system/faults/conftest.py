@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import os
-import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeVar
+from functools import partial
+from typing import TYPE_CHECKING
 
 import pytest
 
 from airflow_hivelock.locks import StoreUnavailable, connect
+from tests.support import patience
 from tests.system.faults.proxy import Proxy
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
     from pathlib import Path
 
     from airflow_hivelock.locks import LockManager
@@ -26,22 +27,12 @@ WHOLE = pytest.mark.skipif(not FULL, reason="make test-faults")
 
 DAY = "dw.delays/dt=2013-01-01"
 
-Answer = TypeVar("Answer")
-
 SESSION_S = 4
 STORES = ("zookeeper", "postgresql")
 
 
-def again(call: Callable[[], Answer]) -> Answer:
-    """What *call* gives, once the store answers."""
-    deadline = time.monotonic() + 120
-    while True:
-        try:
-            return call()
-        except StoreUnavailable:
-            if time.monotonic() > deadline:
-                raise
-            time.sleep(0.1)
+again = partial(patience.again, bears=StoreUnavailable)
+"""What a call gives, once the store answers."""
 
 
 @dataclass(frozen=True)

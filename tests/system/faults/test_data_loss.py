@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import shutil
-import time
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import pytest
 
-from airflow_hivelock.locks import LockLost, StoreUnavailable, connect
+from airflow_hivelock.locks import LockLost, connect
 from tests.support.servers import ZooKeeperServer
 from tests.system.faults.conftest import DAY, WHOLE, again
 
@@ -32,17 +31,9 @@ def stopped(server: ZooKeeperServer) -> Iterator[Path]:
 
 def until_lost(call: Callable[[], object]) -> LockLost:
     """The holder's error, after its session has reconnected to the store."""
-    deadline = time.monotonic() + 120
-    while True:
-        try:
-            call()
-        except LockLost as error:
-            return error
-        except StoreUnavailable:
-            if time.monotonic() > deadline:
-                raise
-        else:
-            raise AssertionError("it believes to hold")
+    with pytest.raises(LockLost) as told:
+        again(call)
+    return told.value
 
 
 def test_a_store_that_was_emptied_tells_its_holders_so(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

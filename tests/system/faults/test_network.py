@@ -11,11 +11,10 @@ from typing import TYPE_CHECKING
 import pytest
 
 from airflow_hivelock.locks import LockManager, LockTimeout, StoreUnavailable, connect
+from tests.support.patience import until
 from tests.system.faults.conftest import DAY, SESSION_S, WHOLE, again
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from tests.system.faults.conftest import Site
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(300), WHOLE]
@@ -24,13 +23,6 @@ ANSWER_S = 2 * SESSION_S + SESSION_S
 """Until one call says that the store does not answer: for a connection, and then for the answer."""
 SLACK_S = 20
 """For a machine with other things to do."""
-
-
-def until(what: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 120
-    while not what():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
 
 
 def refuses(manager: LockManager) -> None:
@@ -79,7 +71,7 @@ def test_a_line_that_comes_and_goes_lets_nobody_in_twice(site: Site) -> None:
     with ThreadPoolExecutor() as pool:
         working = [pool.submit(work, number) for number in range(3)]
         try:
-            until(lambda: turns >= 9 or any(one.done() for one in working))
+            until(lambda: turns >= 9 or any(one.done() for one in working), "nine turns")
         finally:
             over.set()
             site.proxy.cut_every = None
@@ -140,7 +132,7 @@ def test_an_acquire_that_waits_bears_an_outage(site: Site, caplog: pytest.LogCap
     with ThreadPoolExecutor() as pool:
         with site.proxy.partition():
             asked = pool.submit(site.far.acquire, owner="first", writes=[DAY], timeout_s=120)
-            until(lambda: "does not answer; asking again" in caplog.text or asked.done())
+            until(lambda: "does not answer; asking again" in caplog.text or asked.done(), "it to ask again")
         lease = asked.result(120)
     refuses(site.near)
     assert again(lambda: site.far.release(lease))
@@ -151,7 +143,7 @@ def test_a_waiter_that_is_cut_off_blocks_nobody_and_waits_on_when_it_is_back(sit
     first = site.near.acquire(owner="first", writes=[DAY])
     with ThreadPoolExecutor() as pool:
         cut_off = pool.submit(site.far.acquire, owner="cut off", writes=[DAY], timeout_s=None)
-        until(lambda: [waiter.owner for waiter in site.near.waiters()] == ["cut off"])
+        until(lambda: [waiter.owner for waiter in site.near.waiters()] == ["cut off"], "it to wait")
         with site.proxy.partition():
             site.near.release(first)
             second = site.near.acquire(owner="second", writes=[DAY], timeout_s=120)

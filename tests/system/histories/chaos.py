@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from airflow_hivelock.locks import InvalidRequest, LockManager, LockTimeout, StoreUnavailable, WaitsFor, reservations
 from tests.support.fleet import Fleet
+from tests.support.patience import again, until
 from tests.system.histories.worker import DAYS
 
 if TYPE_CHECKING:
@@ -77,11 +78,12 @@ class Chaos:
 
     def _finish(self, manager: LockManager) -> None:
         """Until each worker and each reservation has ended. A worker may wait for a reservation."""
-        deadline = time.monotonic() + 90
-        while not self._fleet.have_ended() or end_reservations(manager):
-            assert time.monotonic() < deadline, "a worker or a reservation does not end"
-            time.sleep(0.1)
-            end_reservations(manager)
+
+        def over() -> bool:
+            left = end_reservations(manager)
+            return self._fleet.have_ended() and not left
+
+        until(over, "each worker and each reservation to end", 90)
 
     def _harm(self, chance: random.Random, manager: LockManager) -> None:
         victim = chance.choice(self._fleet.workers)
@@ -145,15 +147,10 @@ def end_reservations(manager: LockManager) -> bool:
 
 def free_of(manager: LockManager, pid: int) -> None:
     """Force-release what a dead worker held; tried again while the store is away."""
-    deadline = time.monotonic() + 60
-    while True:
-        try:
-            for lease_id in {h.lease_id for h in manager.show() if h.owner.startswith(f"{pid}-") and h.lease_id}:
-                manager.force_release(lease_id, reason="its process was killed", user="chaos")
-            manager.sweep()
-        except StoreUnavailable:
-            if time.monotonic() > deadline:
-                raise
-            time.sleep(0.2)
-        else:
-            return
+
+    def free() -> None:
+        for lease_id in {h.lease_id for h in manager.show() if h.owner.startswith(f"{pid}-") and h.lease_id}:
+            manager.force_release(lease_id, reason="its process was killed", user="chaos")
+        manager.sweep()
+
+    again(free, StoreUnavailable, 60)

@@ -11,11 +11,12 @@ import pytest
 
 from airflow_hivelock.locks import LockManager, connect
 from tests.support.fleet import Fleet
+from tests.support.patience import until
 from tests.system.leases.crowd import GRABBER, race
 from tests.system.leases.work import Ground, broken
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
 SEED = int(os.environ.get("LEASES_SEED", "0")) or random.SystemRandom().randrange(1, 1 << 32)
 OBJECTS = 6
@@ -73,7 +74,7 @@ def test_processes_that_are_killed_at_any_moment_harm_nobody(url: str, manager: 
             start()
         for _ in range(KILLS):
             before = len(ground.done())
-            wait_until(lambda: len(ground.done()) > before + 5)  # noqa: B023
+            until(lambda: len(ground.done()) > before + 5, f"work; seed {SEED}", HANG_S, 0.01)  # noqa: B023
             time.sleep(chance.random() / 20)  # anywhere in its work
             victim = fleet.workers[0]
             fleet.lose(victim)
@@ -91,14 +92,8 @@ def test_processes_that_are_killed_at_any_moment_harm_nobody(url: str, manager: 
 
 
 def test_a_history_tells_of_processes_that_take_no_locks(url: str, ground: Ground) -> None:
-    deadline = time.monotonic() + HANG_S
-    while not broken(ground, fenced=False):
-        assert time.monotonic() < deadline, "nobody met anybody"
+    def meet() -> object:
         race(url, "lawless", processes=4, jobs=400, objects=2, seed=SEED)
+        return broken(ground, fenced=False)
 
-
-def wait_until(condition: Callable[[], object]) -> None:
-    deadline = time.monotonic() + HANG_S
-    while not condition():
-        assert time.monotonic() < deadline, f"still not so; seed {SEED}"
-        time.sleep(0.01)
+    until(meet, "two that meet", HANG_S)
