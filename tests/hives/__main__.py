@@ -6,15 +6,17 @@ With all of them, and 20 tries, the table is written there. Fails when a cell do
 from __future__ import annotations
 
 import argparse
-import os
 import re
-import subprocess
 import sys
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from tests.support import documented
+from tests.support import documented, variants
 from tests.system.race.sparks import GUARD
+
+if TYPE_CHECKING:
+    import subprocess
 
 ROOT = Path(__file__).parents[2]
 CELL_S = 1800.0
@@ -46,17 +48,7 @@ class Said:
 
 
 def run(hive: str, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """A module of Python's, with that Hive; its output goes to stderr as well, all of it where it fails: seeds are in it."""
-    environment = {name: value for name, value in os.environ.items() if name != "HIVE"}
-    if hive != BUNDLED:
-        environment["HIVE"] = hive
-    command = [sys.executable, "-m", *arguments]
-    done = subprocess.run(
-        command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, text=True, timeout=CELL_S, check=False
-    )
-    said = done.stdout if done.returncode else done.stdout[-2000:]
-    print(hive, *arguments, said, sep="\n", file=sys.stderr, flush=True)
-    return done
+    return variants.run("HIVE", None if hive == BUNDLED else hive, *arguments, timeout_s=CELL_S)
 
 
 def tests(hive: str, *arguments: str) -> Said:
@@ -115,14 +107,8 @@ def main() -> int:
     parser.add_argument("--tries", type=int, default=FULL_TRIES, help="of each race, 0 for none; default: %(default)s")
     arguments = parser.parse_args()
     found = {(hive, store): row(hive, store, arguments.tries) for hive in arguments.hives for store in STORES}
-    table = "".join(
-        f"| {' | '.join(cells)} |\n"
-        for cells in (
-            ("Hive", "locks in", *COLUMNS),
-            ("---",) * (2 + len(COLUMNS)),
-            *((hive, store, *(said.text for said in cells)) for (hive, store), cells in found.items()),
-        )
-    )
+    lines = ((hive, store, *(said.text for said in cells)) for (hive, store), cells in found.items())
+    table = documented.table(["Hive", "locks in", *COLUMNS], lines)
     print(table)
     if tuple(arguments.hives) == HIVES and arguments.tries == FULL_TRIES:
         documented.write("compatibility.md", "make test-hives FULL=1", table)

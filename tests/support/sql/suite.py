@@ -148,11 +148,13 @@ class Run:
         return None
 
 
+EXAMPLES, WIDTH = 2, 160
+"""How many are printed for each reason, and how much of each."""
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("folder", type=Path)
-    parser.add_argument("--examples", type=int, default=2, help="how many to print for each reason")
-    parser.add_argument("--width", type=int, default=160, help="of an example")
     given = parser.parse_args()
 
     def ring(_signal: int, _frame: FrameType | None) -> None:
@@ -165,7 +167,7 @@ def main() -> int:
         run.file(file)
     p99_ms = 1000 * sorted(run.times_s)[len(run.times_s) * 99 // 100] if run.times_s else 0
     print(
-        f"{time.monotonic() - began:.0f} s; p99 {p99_ms:.1f} ms; slowest {run.slowest[0]:.2f} s: {run.slowest[1][: given.width]}"
+        f"{time.monotonic() - began:.0f} s; p99 {p99_ms:.1f} ms; slowest {run.slowest[0]:.2f} s: {run.slowest[1][:WIDTH]}"
     )
     for what in ("others", "EXPLAIN", "commands of Hive's shell"):
         print(run.summary(what))
@@ -173,8 +175,8 @@ def main() -> int:
         print(f"\n{title}:")
         for why, those in sorted(found.items(), key=lambda item: -len(item[1])):
             print(f"{len(those):6} {why}")
-            for each in those[: given.examples]:
-                print(f"         {each[: given.width]}")
+            for each in those[:EXAMPLES]:
+                print(f"         {each[:WIDTH]}")
     return bool(run.wrong)
 
 

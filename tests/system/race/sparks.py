@@ -7,13 +7,12 @@ of the table fails.
 from __future__ import annotations
 
 import argparse
-import os
 import re
 import subprocess
 import sys
 from pathlib import Path
 
-from tests.support import documented
+from tests.support import documented, variants
 from tests.system.race.scenario import SCENARIOS
 from tests.system.race.spark import ROOT
 
@@ -34,22 +33,7 @@ GUARD = "publish_over_a_later_one or everybody_reads or without_the_guard"
 
 
 def run(spark: str, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """Run a Python module with that Spark. Print the end of its output to stderr, or all of it if the module fails."""
-    environment = {name: value for name, value in os.environ.items() if name != "SPARK"}
-    if spark != BUNDLED:
-        environment["SPARK"] = spark
-    done = subprocess.run(
-        [sys.executable, "-m", *arguments],
-        cwd=ROOT,
-        env=environment,
-        stdout=subprocess.PIPE,
-        text=True,
-        timeout=CELL_S,
-        check=False,
-    )
-    output = done.stdout if done.returncode else done.stdout[-2000:]
-    print(spark, *arguments, output, sep="\n", file=sys.stderr, flush=True)
-    return done
+    return variants.run("SPARK", None if spark == BUNDLED else spark, *arguments, timeout_s=CELL_S)
 
 
 def version(spark: str) -> str:
