@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import secrets
 import signal
-import socket
 import subprocess
 import sys
 from contextlib import contextmanager
@@ -15,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 
 import httpx
 
+from tests.support import programs
 from tests.support.airflow_server import configuration, session
 from tests.support.airflow_server.component import Component, Guard
 from tests.support.airflow_server.control import Control
@@ -25,6 +25,7 @@ from tests.support.airflow_server.database import (
     postgresql_url,
     sqlite_url,
 )
+from tests.support.servers import free_port
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -86,7 +87,7 @@ class AirflowServer(Control):
     ) -> None:
         self.kinds = kinds
         self.home = home.absolute()
-        port = _free_port()
+        port = free_port()
         self.postgres = postgresql(self.home) if database == "postgresql" else None
         roles = None if users is None else {"admin": "admin", **users}
         super().__init__(
@@ -217,22 +218,5 @@ class AirflowServer(Control):
 
     def _airflow(self, arguments: Sequence[str], timeout_s: float, env: Mapping[str, str] | None = None) -> str:
         command = [sys.executable, "-m", "airflow", *arguments]
-        done = subprocess.run(
-            command,
-            env=self.env | dict(env or {}),
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=timeout_s,
-            check=False,
-        )
-        if done.returncode:
-            raise CommandFailed(f"airflow {' '.join(arguments)}: {done.returncode}\n{done.stdout}\n{done.stderr}")
-        return done.stdout
-
-
-def _free_port() -> int:
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        port: int = listener.getsockname()[1]
-        return port
+        own = self.env | dict(env or {})
+        return programs.run(command, timeout_s, CommandFailed, env=own, stdin=subprocess.DEVNULL)

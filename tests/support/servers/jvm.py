@@ -6,13 +6,14 @@ import hashlib
 import importlib.metadata
 import importlib.util
 import os
-import subprocess
 import tempfile
 import zipfile
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 from xml.sax.saxutils import escape
+
+from tests.support import programs
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -110,15 +111,9 @@ def classes() -> Path:
 def _compile(sources: list[Path], jar: Path) -> None:
     with tempfile.TemporaryDirectory(dir=jar.parent) as scratch:
         target = Path(scratch, "classes")
-        done = subprocess.run(
-            [_tool("javac"), "-nowarn", "-proc:none", "-cp", f"{jars()}/*", "-d", target, *sources],
-            capture_output=True,
-            text=True,
-            timeout=COMPILE_S,
-            check=False,
-        )
-        if done.returncode:
-            raise RuntimeError(f"javac (it takes a JDK 17):\n{done.stderr}")
+        # It takes a JDK 17.
+        command = [_tool("javac"), "-nowarn", "-proc:none", "-cp", f"{jars()}/*", "-d", str(target), *map(str, sources)]
+        programs.run(command, COMPILE_S)
         packed = Path(scratch, "classes.jar")
         with zipfile.ZipFile(packed, "w") as archive:
             for file in sorted(target.rglob("*.class")):

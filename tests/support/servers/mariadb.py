@@ -6,13 +6,13 @@ import os
 import pwd
 import shutil
 import socket
-import subprocess
 import sys
 import tempfile
 import weakref
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from tests.support import programs
 from tests.support.servers.server import Server, ServerError, free_port
 
 if TYPE_CHECKING:
@@ -95,14 +95,5 @@ class MariaDBServer(Server):
             "--auth-root-authentication-method=normal",
             "--skip-name-resolve",
         ]
-        made = subprocess.run(
-            [program, *options],
-            user=self._user.pw_uid if self._user else None,
-            cwd=self._data,
-            capture_output=True,
-            text=True,
-            timeout=INSTALL_S,
-            check=False,
-        )
-        if made.returncode:
-            raise ServerError(f"mariadb-install-db failed in {self._data}: {made.stdout[-2000:]}{made.stderr[-2000:]}")
+        user = self._user.pw_uid if self._user else None
+        programs.run([program, *options], INSTALL_S, ServerError, user=user, cwd=self._data)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import os
-import subprocess
 from typing import TYPE_CHECKING
 
+from tests.support import programs
 from tests.support.servers.jvm import java, write_site
 from tests.support.servers.metastore import Metastore, warehouse_settings
 from tests.support.servers.postgres import SUPERUSER, PostgresServer
@@ -102,16 +102,8 @@ class ReleasedMetastore(Metastore):
         return self._java("servers.Tether", "servers.Loader", main, "-p", str(self.port))
 
     def _make_schema(self) -> None:
-        made = subprocess.run(
-            self._java(self._schema_tool, "-dbType", "postgres", "-initSchema", hive=self._schema),
-            env={**os.environ, **self.environment()},
-            capture_output=True,
-            text=True,
-            timeout=SCHEMA_S,
-            check=False,
-        )
-        if made.returncode:
-            raise ServerError(f"the schema of Hive {self.hive}:\n{made.stdout}{made.stderr}")
+        command = self._java(self._schema_tool, "-dbType", "postgres", "-initSchema", hive=self._schema)
+        programs.run(command, SCHEMA_S, ServerError, env={**os.environ, **self.environment()})
 
     @property
     def _conf(self) -> Path:

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 
 import psutil
 
+from tests.support import programs
 from tests.support.servers.server import STOP_S, Server, ServerError, free_port
 
 if TYPE_CHECKING:
@@ -147,23 +148,15 @@ class PostgresServer(Server):
         if self._user:
             os.chown(self._data, self._user.pw_uid, -1)
         program = [str(self._programs / "initdb"), "--pgdata", str(self._data), "--username", SUPERUSER]
-        made = subprocess.run(
-            [*program, "--auth=trust", "--encoding=UTF8", "--no-locale", "--no-sync"],
-            user=self._user.pw_uid if self._user else None,
-            cwd=self._data,
-            capture_output=True,
-            text=True,
-            timeout=INITDB_S,
-            check=False,
-        )
+        command = [*program, "--auth=trust", "--encoding=UTF8", "--no-locale", "--no-sync"]
+        user = self._user.pw_uid if self._user else None
+        programs.run(command, INITDB_S, ServerError, user=user, cwd=self._data)
         if self._tls:
             copy = self._data / "server.pem"
             copy.write_bytes(self._tls.read_bytes())
             copy.chmod(0o600)
             if self._user:
                 os.chown(copy, self._user.pw_uid, -1)
-        if made.returncode:
-            raise ServerError(f"initdb failed in {self._data}: {made.stderr}")
 
 
 @cache

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 import sys
 import urllib.request
 from contextlib import ExitStack, suppress
@@ -16,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import psutil
 
+from tests.support import programs
 from tests.support.servers.jvm import jars, java, write_site
 from tests.support.servers.server import START_S, Server, ServerError, accepts, free_port
 
@@ -61,16 +61,8 @@ class NameNode(Daemon):
 
     def start(self, timeout_s: float = START_S) -> None:
         if not (self.home / "name").exists():
-            made = subprocess.run(
-                self._java(self._main, "-format", "-nonInteractive"),
-                capture_output=True,
-                text=True,
-                cwd=self.home,
-                timeout=timeout_s,
-                check=False,
-            )
-            if made.returncode:
-                raise ServerError(f"formatting {self.home}:\n{made.stderr}")
+            command = self._java(self._main, "-format", "-nonInteractive")
+            programs.run(command, timeout_s, ServerError, cwd=self.home)
         super().start(timeout_s)
 
 

@@ -6,11 +6,11 @@ import os
 import select
 import signal
 import socket
-import subprocess
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
+from tests.support import programs
 from tests.support.servers import Metastore, Server, ServerError
 from tests.system.race.order import Order, Reply
 
@@ -49,22 +49,10 @@ def environment(metastore: Metastore) -> dict[str, str]:
 def run_job(metastore: Metastore, application: Path, *arguments: str) -> str:
     """Run a user's job to its end, and return its output.
 
-    :raises CalledProcessError: the job failed.
+    :raises RuntimeError: the job failed.
     """
-    done = subprocess.run(
-        submit(application, *arguments),
-        env={**os.environ, **environment(metastore)},
-        cwd=metastore.workdir,
-        capture_output=True,
-        text=True,
-        timeout=SUBMIT_S,
-        check=False,
-    )
-    if done.returncode:
-        error = subprocess.CalledProcessError(done.returncode, application.name)
-        error.add_note(done.stderr[-4000:])
-        raise error
-    return done.stdout
+    own = {**os.environ, **environment(metastore)}
+    return programs.run(submit(application, *arguments), SUBMIT_S, env=own, cwd=metastore.workdir)
 
 
 class ResidentSpark(Server):

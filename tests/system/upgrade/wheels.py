@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import shutil
-import subprocess
 import sys
 from pathlib import Path
+
+from tests.support import programs
 
 REPOSITORY = Path(__file__).parents[3]
 BACKENDS = "airflow_hivelock/locks/backends"
@@ -93,5 +94,4 @@ def built(to: Path) -> dict[str, Path]:
 
 
 def _run(cwd: Path, *arguments: str) -> None:
-    done = subprocess.run([sys.executable, "-m", *arguments], cwd=cwd, check=False, capture_output=True, text=True)
-    assert not done.returncode, done.stdout + done.stderr
+    programs.run([sys.executable, "-m", *arguments], cwd=cwd)
