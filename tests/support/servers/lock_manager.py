@@ -78,7 +78,7 @@ class HiveLocks:
 
 
 class HiveLockManagers(Server):
-    """A JVM with lock managers of the release *hive*, which share one session with ZooKeeper as in a HiveServer2.
+    """A JVM with lock managers of the release ``$HIVE``, which share one session with ZooKeeper as in a HiveServer2.
 
     :param tries: how often a lock is tried before the query is refused, a second apart.
     :param cleans: whether a session removes all empty nodes at its end (``hive.zookeeper.clean.extra.nodes``).
@@ -94,10 +94,8 @@ class HiveLockManagers(Server):
         cleans: bool = False,
         config: Mapping[str, str] | None = None,
         heap_mb: int = 256,
-        hive: str | None = HIVE,
     ) -> None:
         super().__init__(workdir / "lock_manager")
-        self.hive = hive
         self.heap_mb = heap_mb
         self._settings = {
             "hive.zookeeper.quorum": zookeeper.hosts,
@@ -128,5 +126,5 @@ class HiveLockManagers(Server):
         return subprocess.PIPE
 
     def command(self) -> list[str]:
-        path = class_path(f"exec-{self.hive}") if self.hive else None
-        return java("servers.LockManagerMain", heap_mb=self.heap_mb, path=path, home=java_home(self.hive))
+        path = class_path(f"exec-{HIVE}") if HIVE else None
+        return java("servers.LockManagerMain", heap_mb=self.heap_mb, path=path, home=java_home(HIVE))

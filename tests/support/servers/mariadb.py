@@ -26,25 +26,17 @@ PROGRAM = shutil.which("mariadbd") or shutil.which("mariadbd", path="/usr/sbin")
 class MariaDBServer(Server):
     """A MariaDB server that trusts every user, with a data directory of its own among the temporary ones.
 
-    ``fsync``: whether a commit is on disk before it is answered. ``config`` adds to the server's settings, ``-`` for
-    ``_``.
+    ``config`` adds to the server's settings, ``-`` for ``_``. A commit is answered before it is on disk.
 
     Other users cannot enter a test's directory, and MariaDB does not like to be root. Started by root, it runs as
     ``nobody``. It reads no settings of the system.
     """
 
-    def __init__(
-        self,
-        workdir: Path,
-        *,
-        port: int | None = None,
-        fsync: bool = False,
-        config: Mapping[str, str] | None = None,
-    ) -> None:
+    def __init__(self, workdir: Path, *, config: Mapping[str, str] | None = None) -> None:
         super().__init__(workdir / "mariadb")
         if PROGRAM is None:
             raise ServerError("there is no mariadbd here; Debian's mariadb-server has it")
-        self.port = port or free_port()
+        self.port = free_port()
         self._data = Path(tempfile.mkdtemp(prefix="mariadb-"))
         weakref.finalize(self, shutil.rmtree, self._data, ignore_errors=True)
         self._user = pwd.getpwnam("nobody") if os.geteuid() == 0 else None
@@ -56,7 +48,7 @@ class MariaDBServer(Server):
             "tmpdir": str(self._data),  # a starting server deletes the files in the common one
             "innodb-buffer-pool-size": "64M",
             "innodb-log-file-size": "16M",
-            "innodb-flush-log-at-trx-commit": "1" if fsync else "2",
+            "innodb-flush-log-at-trx-commit": "2",
             "max-connections": "200",
             **(config or {}),
         }

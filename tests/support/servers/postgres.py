@@ -31,8 +31,8 @@ INITDB_S = 120.0
 class PostgresServer(Server):
     """A PostgreSQL server that trusts every user, with a data directory of its own among the temporary ones.
 
-    ``fsync``: whether a commit is on disk before it is answered. Without it a SIGKILL loses nothing that was answered,
-    but the death of the machine may. ``config`` adds to ``postgresql.conf``. ``tls`` is a file with a key and a
+    A commit is answered before it is on disk: a SIGKILL loses nothing that was answered, but the death of the machine
+    may. ``config`` adds to ``postgresql.conf``. ``tls`` is a file with a key and a
     certificate; then ``programs`` must be those of a PostgreSQL with TLS: the package's has none.
 
     PostgreSQL refuses to run as root, and other users cannot enter a test's directory. Started by root, it runs as
@@ -43,14 +43,12 @@ class PostgresServer(Server):
         self,
         workdir: Path,
         *,
-        port: int | None = None,
-        fsync: bool = False,
         config: Mapping[str, str] | None = None,
         programs: Path | None = None,
         tls: Path | None = None,
     ) -> None:
         super().__init__(workdir / "postgres")
-        self.port = port or free_port()
+        self.port = free_port()
         self._data = Path(tempfile.mkdtemp(prefix="postgres-"))
         weakref.finalize(self, shutil.rmtree, self._data, ignore_errors=True)
         self._user = pwd.getpwnam("nobody") if os.geteuid() == 0 else None
@@ -59,7 +57,7 @@ class PostgresServer(Server):
             "listen_addresses": "127.0.0.1",
             "unix_socket_directories": "",
             "max_connections": "200",
-            "fsync": "on" if fsync else "off",
+            "fsync": "off",
             "log_min_messages": "warning",
             **({"ssl": "on", "ssl_cert_file": "server.pem", "ssl_key_file": "server.pem"} if tls else {}),
             **(config or {}),

@@ -41,7 +41,6 @@ class ZooKeeperServer(Server):
         self,
         workdir: Path,
         *,
-        port: int | None = None,
         fsync: bool = False,
         heap_mb: int = 256,
         config: Mapping[str, str] | None = None,
@@ -49,7 +48,7 @@ class ZooKeeperServer(Server):
         seat: Seat | None = None,
     ) -> None:
         super().__init__(workdir / "zookeeper")
-        self.port = port or free_port()
+        self.port = free_port()
         self.heap_mb = heap_mb
         self._data = self.home / "data"
         self._seat = seat
@@ -89,9 +88,9 @@ class ZooKeeperServer(Server):
         modes = [line.removeprefix("Mode: ") for line in answer.splitlines() if line.startswith("Mode: ")]
         return modes[0] if modes else None
 
-    def four_letters(self, word: str, timeout_s: float = 2) -> str:
+    def four_letters(self, word: str) -> str:
         """The answer to one of ZooKeeper's four letter words; OSError when there is none."""
-        with socket.create_connection(("127.0.0.1", self.port), timeout=timeout_s) as connection:
+        with socket.create_connection(("127.0.0.1", self.port), timeout=2) as connection:
             connection.sendall(word.encode())
             with connection.makefile("rb") as answer:
                 return answer.read().decode()
@@ -154,10 +153,10 @@ class SecuredZooKeeper(ZooKeeperServer):
 class Ensemble:
     """ZooKeeper servers that elect a leader; ``members`` are stopped and started one by one at will."""
 
-    def __init__(self, workdir: Path, *, size: int = 3, heap_mb: int = 128) -> None:
-        lines = {f"server.{n}": f"127.0.0.1:{free_port()}:{free_port()}" for n in range(1, size + 1)}
+    def __init__(self, workdir: Path) -> None:
+        lines = {f"server.{n}": f"127.0.0.1:{free_port()}:{free_port()}" for n in (1, 2, 3)}
         self.members: Sequence[ZooKeeperServer] = [
-            ZooKeeperServer(workdir / str(n), heap_mb=heap_mb, seat=Seat(n, lines)) for n in range(1, size + 1)
+            ZooKeeperServer(workdir / str(n), heap_mb=128, seat=Seat(n, lines)) for n in (1, 2, 3)
         ]
 
     @property
