@@ -6,7 +6,6 @@ Standalone clusters take no Python in cluster mode, so that the drivers here are
 from __future__ import annotations
 
 import shutil
-import sys
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -18,7 +17,7 @@ from tests.support.servers.jvm import classes
 from tests.support.servers.spark import SparkCluster
 from tests.system.cluster.drivers import *  # noqa: F403
 from tests.system.cluster.drivers import GATE, Run, airflow_on, owners
-from tests.system.race.spark import run_job
+from tests.system.race.spark import environment, run_job
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -55,12 +54,7 @@ def af(workdir: Path, url: str, cluster: SparkCluster, metastore: Metastore) -> 
         "application_args": [f"{GATE}.log", GATE],
         "driver_memory": "128m",
     }
-    env = {
-        "PYSPARK_PYTHON": sys.executable,
-        "SPARK_CONF_DIR": str(metastore.spark_conf_dir),
-        "SPARK_LOCAL_IP": "127.0.0.1",
-    }
-    with airflow_on(cluster, workdir, url, job, env) as server:
+    with airflow_on(cluster, workdir, url, job, environment(metastore)) as server:
         server.unpause("flights_daily", Run.wait_s)
         yield server
 

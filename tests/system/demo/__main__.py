@@ -22,7 +22,8 @@ from airflow_hivelock.locks import Lock, LockMode, LockObject, Tenure
 from tests.support.airflow_server.database import Database
 from tests.system.demo import picture, report, truth, work
 from tests.system.demo.observer import Observer, summary
-from tests.system.demo.stage import Stage
+from tests.system.demo.stage import EXAMPLES, Stage
+from tests.system.race.spark import run_job
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -85,7 +86,7 @@ class Demo:
 
     def run(self) -> bool:
         say("loading the 336,776 flights of 2013, a partition a day")
-        self.stage.spark("load_flights.py")
+        run_job(self.stage.metastore, EXAMPLES / "jobs" / "load_flights.py", cores=2)
         for dag_id in (
             "unrelated",
             "flights_daily",

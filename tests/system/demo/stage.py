@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import shlex
 import shutil
-import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
@@ -16,6 +15,7 @@ from typing import TYPE_CHECKING, Self
 from airflow_hivelock.locks import LockManager, connect
 from tests.support.airflow_server import AirflowServer, locks_in
 from tests.support.servers import HiveSession, Metastore, ZooKeeperServer
+from tests.system.race.spark import SPARK_SUBMIT, environment
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -25,8 +25,7 @@ if TYPE_CHECKING:
 
 EXAMPLES = Path(__file__).parents[3] / "dags_examples"
 DEMO_DAGS = Path(__file__).parent / "dags"
-SPARK_SUBMIT = Path(__file__).parent / "spark_submit.py"
-SPARK_S = 600.0
+NOTING_SUBMIT = Path(__file__).parent / "spark_submit.py"
 
 
 @dataclass
@@ -36,7 +35,6 @@ class Stage:
     :param notes: where the jobs note when they begin and end.
     """
 
-    workdir: Path
     zookeeper: ZooKeeperServer
     metastore: Metastore
     hive: HiveSession
@@ -60,17 +58,11 @@ class Stage:
             airflow = _airflow(workdir, zookeeper, metastore, database, _noting(workdir / "bin", notes))
             _enter_together(stack, hive, airflow)
             locks = stack.enter_context(connect(zookeeper.url))
-            return cls(workdir, zookeeper, metastore, hive, airflow, locks, notes, stack.pop_all())
+            return cls(zookeeper, metastore, hive, airflow, locks, notes, stack.pop_all())
         raise AssertionError("unreachable")
 
     def down(self) -> None:
         self._stack.close()
-
-    def spark(self, job: str, *arguments: str) -> None:
-        """Run one of the example jobs to its end."""
-        command = [str(_spark_submit()), "--master", "local[2]", str(EXAMPLES / "jobs" / job), *arguments]
-        with (self.workdir / f"{job}.log").open("w") as log:
-            subprocess.run(command, env=_spark_env(self.metastore), stdout=log, stderr=log, timeout=SPARK_S, check=True)
 
 
 def _airflow(
@@ -80,7 +72,6 @@ def _airflow(
     dags = shutil.copytree(EXAMPLES, workdir / "dags", ignore=shutil.ignore_patterns("__pycache__"))
     shutil.copytree(DEMO_DAGS, dags, dirs_exist_ok=True, ignore=shutil.ignore_patterns("__pycache__"))
     hivelock = locks_in(zookeeper.url, "demo", metastore_uri=metastore.uri)
-    spark_env = _spark_env(metastore)
     spark = {
         "conn_type": "spark",
         "host": "local[1]",
@@ -91,15 +82,15 @@ def _airflow(
         dags,
         connections={"hivelock_default": hivelock, "spark_default": spark},
         database=database,
-        env={name: value for name, value in spark_env.items() if name.startswith("SPARK")}
-        | {"PATH": f"{tools}{os.pathsep}{spark_env['PATH']}"},
+        env=environment(metastore)
+        | {"PATH": os.pathsep.join([str(tools), str(SPARK_SUBMIT.parent), os.environ["PATH"]])},
     )
 
 
 def _noting(folder: Path, notes: Path) -> Path:
     """A folder with a spark-submit in it that notes when its job begins and ends."""
     folder.mkdir()
-    command = [sys.executable, "-S", str(SPARK_SUBMIT), str(notes), str(_spark_submit())]
+    command = [sys.executable, "-S", str(NOTING_SUBMIT), str(notes), str(SPARK_SUBMIT)]
     script = folder / "spark-submit"
     script.write_text(f'#!/bin/sh\nexec {shlex.join(command)} "$@"\n')
     script.chmod(0o755)
@@ -118,17 +109,3 @@ def _enter_together(stack: ExitStack, *managers: AbstractContextManager[object])
                 failures.append(error)
     if failures:
         raise failures[0]
-
-
-def _spark_submit() -> Path:
-    return Path(sys.executable).parent / "spark-submit"
-
-
-def _spark_env(metastore: Metastore) -> dict[str, str]:
-    tools = str(Path(sys.executable).parent)
-    return os.environ | {
-        "PATH": f"{tools}{os.pathsep}{os.environ['PATH']}",
-        "PYSPARK_PYTHON": sys.executable,
-        "SPARK_CONF_DIR": str(metastore.spark_conf_dir),
-        "SPARK_LOCAL_IP": "127.0.0.1",
-    }

@@ -31,9 +31,13 @@ SUBMIT_S = 600.0
 JAVA_OPTIONS = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
 
 
-def submit(application: Path, *arguments: str) -> list[str]:
+SPARK_SUBMIT = PYTHON.with_name("spark-submit")
+
+
+def submit(application: Path, *arguments: str, cores: int = 1) -> list[str]:
     """The command that submits a PySpark application with this Python's PySpark."""
-    return [str(PYTHON.with_name("spark-submit")), "--driver-java-options", JAVA_OPTIONS, str(application), *arguments]
+    options = ["--driver-java-options", JAVA_OPTIONS, "--master", f"local[{cores}]"]
+    return [str(SPARK_SUBMIT), *options, str(application), *arguments]
 
 
 def environment(metastore: Metastore) -> dict[str, str]:
@@ -43,16 +47,17 @@ def environment(metastore: Metastore) -> dict[str, str]:
         "PYSPARK_PYTHON": str(PYTHON),
         "PYTHONPATH": str(ROOT),
         "PYTHONWARNINGS": "ignore",
+        "SPARK_LOCAL_IP": "127.0.0.1",
     }
 
 
-def run_job(metastore: Metastore, application: Path, *arguments: str) -> str:
+def run_job(metastore: Metastore, application: Path, *arguments: str, cores: int = 1) -> str:
     """Run a user's job to its end, and return its output.
 
     :raises RuntimeError: the job failed.
     """
     own = {**os.environ, **environment(metastore)}
-    return programs.run(submit(application, *arguments), SUBMIT_S, env=own, cwd=metastore.workdir)
+    return programs.run(submit(application, *arguments, cores=cores), SUBMIT_S, env=own, cwd=metastore.workdir)
 
 
 class ResidentSpark(Server):

@@ -80,7 +80,6 @@ def af(workdir: Path, metastore: Metastore, urls: Mapping[str, str]) -> Iterator
         env={
             **environment(metastore),
             "PATH": os.pathsep.join([str(PYTHON.parent), str(Path(sys.executable).parent), os.environ["PATH"]]),
-            "SPARK_LOCAL_IP": "127.0.0.1",
         },
     ) as server:
         yield server
