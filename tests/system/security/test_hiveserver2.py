@@ -67,7 +67,7 @@ def test_a_server_that_is_not_whom_the_ticket_is_for_is_told(kerberized: str, re
     url = f"hiveserver2://{kerberized}?auth=KERBEROS&kerberos_service_name"
     refused(f"{url}=hs2", r"hs2@localhost: .*not found in Kerberos.*kerberos_service_name")
     realm.keytab("other/localhost")
-    refused(f"{url}=other", "refuses this process.*Check auth, .*the ticket")
+    refused(f"{url}=other", "refuses this process.*Check auth, .*the Kerberos ticket")
 
 
 def test_a_server_that_wants_a_ticket_says_so(kerberized: str, refused: Refused) -> None:
@@ -106,7 +106,7 @@ def test_a_password_and_the_full_check_of_the_server_let_in(
 @pytest.mark.parametrize("login", ["ann:wrong-one", "nobody:hush-hush", "ann:"])
 def test_who_is_not_in_the_directory_is_told(login: str, ldap: str, authority: Authority, refused: Refused) -> None:
     url = f"hiveserver2://{login}@{ldap}?auth=LDAP&ssl=true&ca={authority.ca}"
-    refused(url, "refuses this process.*Error validating.*Check auth, and login and password")
+    refused(url, "refuses this process.*Error validating.*Check auth, and the login and password")
 
 
 def test_who_shows_no_password_is_told(ldap: str, authority: Authority, refused: Refused) -> None:
@@ -118,7 +118,7 @@ def test_tls_is_refused_in_one_clear_line(
 ) -> None:
     not_trusted = "not trusted here: .*CERTIFICATE_VERIFY_FAILED.*"
     url = f"hiveserver2://ann:hush-hush@{ldap}?auth=LDAP&answer_s=10"
-    refused(f"{url}&ssl=true&ca={stranger.ca}", rf"{not_trusted}\(ca\)")
+    refused(f"{url}&ssl=true&ca={stranger.ca}", f"{not_trusted}Set ca to")
     refused(f"{url}&ssl=true&ca={authority.ca}".replace("localhost", "127.0.0.1"), f"{not_trusted}IP address mismatch")
     refused(f"{url}&ssl=true&ca={tmp_path}/none.pem", r"ca.*none\.pem.*PEM")
     refused(url, "auth and ssl are as it expects", StoreUnavailable)

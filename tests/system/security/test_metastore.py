@@ -85,7 +85,7 @@ def test_a_service_that_the_realm_does_not_know_is_named(kerberized: str, refuse
 def test_a_server_that_is_somebody_else_is_told(kerberized: str, realm: Realm, refused: Refused) -> None:
     realm.keytab("hms2/localhost")
     url = f"metastore://{kerberized}?auth=KERBEROS&kerberos_service_name=hms2"
-    refused(url, "refuses this process.*Check auth, .*the ticket")
+    refused(url, "refuses this process.*Check auth, .*the Kerberos ticket")
 
 
 @pytest.mark.usefixtures("ticket")
@@ -130,8 +130,8 @@ def test_tls_is_refused_in_one_clear_line(
     tls: str, authority: Authority, stranger: Authority, refused: Refused
 ) -> None:
     not_trusted = "not trusted here: .*CERTIFICATE_VERIFY_FAILED.*"
-    refused(f"metastore://{tls}?ssl=true&ca={stranger.ca}", rf"{not_trusted}\(ca\)")
-    refused(f"metastore://{tls}?ssl=true", rf"{not_trusted}\(ca\)")
+    refused(f"metastore://{tls}?ssl=true&ca={stranger.ca}", f"{not_trusted}Set ca to")
+    refused(f"metastore://{tls}?ssl=true", f"{not_trusted}Set ca to")
     by_address = tls.replace("localhost", "127.0.0.1")
     refused(
         f"metastore://{by_address}?ssl=true&ca={authority.ca}",
