@@ -12,7 +12,7 @@ HADOOP_CLIENT := 3.5.0
 # Without byte code each Python compiles its imports again, and each worker of pytest rewrites all assertions again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help install lint unit check test test-race test-spark test-airflow soak bench bench-leases bench-airflow structure demo wheel clean test-cluster test-security test-yarn test-ui pictures reference docs spec test-faults test-hives test-jobs test-lineage test-dbt test-mysql matrix fuzz release test-upgrade
+.PHONY: help install lint unit conformance check test test-race test-spark test-airflow soak bench bench-leases bench-airflow structure demo wheel clean test-cluster test-security test-yarn test-ui pictures reference docs spec test-faults test-hives test-jobs test-lineage test-dbt test-mysql matrix fuzz release test-upgrade
 
 help:
 	@echo "make install        make .venv: the package, Airflow, PySpark and the tools"
@@ -87,8 +87,12 @@ lint: install
 unit: install
 	$(BIN)/python -m pytest -n 2 tests/unit tests/airflow tests/docs -m "not integration and not airflow and not cluster and not security"
 
+# The linters run beside the tests. The output of each part comes when it has ended.
+check: install
+	$(MAKE) --no-print-directory -j2 --output-sync=target lint unit conformance
+
 # One real ZooKeeper, SQLite and memory: what a change of the protocol breaks, it breaks here first.
-check: lint unit
+conformance: install
 	$(BIN)/python -m pytest -n 2 -k "not PostgreSQL and not MySQL" $(addprefix tests/backends/test_,conformance.py sqlite.py zookeeper.py)
 
 # A third of what tests take is waiting for servers, so three at a time, on two cores. tests/conftest.py has their order.
