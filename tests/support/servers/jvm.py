@@ -22,7 +22,14 @@ SOURCES = Path(__file__).parent / "java"
 LOG_CONFIG = SOURCES / "log4j2.properties"
 COMPILE_S = 120
 
-QUICK_START = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
+QUICK_START = (
+    "-XX:TieredStopAtLevel=1",
+    "-XX:+UseSerialGC",
+    # Verifying the byte code of Hive and Spark takes a tenth of the time of a JVM that lives for seconds.
+    "-XX:+UnlockDiagnosticVMOptions",
+    "-XX:-BytecodeVerificationRemote",
+)
+"""Options of a JVM that lives for seconds: C2 and parallel collectors cost more than they give."""
 
 # What Hive's Kryo and Hadoop reach for by reflection.
 OPENED = (

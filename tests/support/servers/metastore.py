@@ -105,7 +105,6 @@ class Metastore(Server):
         site = {**warehouse_settings(self.workdir, path), "hive.metastore.uris": self.uri}
         write_site(path / "hive-site.xml", site)
         settings = {
-            # A job here lives for seconds: C2 and parallel collectors cost more than they give.
             "spark.driver.extraJavaOptions": " ".join(QUICK_START),
             "spark.driver.memory": "512m",
             "spark.hadoop.hive.exec.dynamic.partition.mode": "nonstrict",

@@ -16,6 +16,7 @@ from urllib.parse import unquote, urlsplit
 
 from airflow_hivelock.locks import LockObject
 from airflow_hivelock.locks.hive.catalog import Table
+from tests.support.servers.jvm import QUICK_START
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -120,7 +121,7 @@ class _Spark:
 
         options = {
             "spark.driver.memory": "512m",
-            "spark.driver.extraJavaOptions": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1",
+            "spark.driver.extraJavaOptions": " ".join(QUICK_START),
             "spark.sql.catalogImplementation": "in-memory",
             "spark.sql.warehouse.dir": str(home / "warehouse"),
             "spark.ui.enabled": "false",

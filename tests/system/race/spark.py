@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, TextIO
 
 from tests.support import programs
 from tests.support.servers import Metastore, Server, ServerError
+from tests.support.servers.jvm import QUICK_START
 from tests.system.race.order import Order, Reply
 
 if TYPE_CHECKING:
@@ -27,16 +28,12 @@ PYTHON = ROOT / f".venv-spark-{SPARK}" / "bin" / "python" if SPARK else Path(sys
 REPLY_S = 600.0
 SUBMIT_S = 600.0
 
-# A driver that lives for seconds would spend most of them on compiling.
-JAVA_OPTIONS = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
-
-
 SPARK_SUBMIT = PYTHON.with_name("spark-submit")
 
 
 def submit(application: Path, *arguments: str, cores: int = 1) -> list[str]:
     """The command that submits a PySpark application with this Python's PySpark."""
-    options = ["--driver-java-options", JAVA_OPTIONS, "--master", f"local[{cores}]"]
+    options = ["--driver-java-options", " ".join(QUICK_START), "--master", f"local[{cores}]"]
     return [str(SPARK_SUBMIT), *options, str(application), *arguments]
 
 
