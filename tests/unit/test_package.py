@@ -165,7 +165,7 @@ def test_a_users_dag_passes_strict_mypy_and_errors_are_seen(
 ) -> None:
     """A user's mypy reads the types of the installed wheel, because it has py.typed."""
     python = artefacts.overlaid(wheel, tmp_path / "environment")
-    cache = pytestconfig.cache.mkdir("mypy")  # type: ignore[union-attr]
+    cache = pytestconfig.cache.mkdir("mypy")
     assert checked(python, cache, tmp_path / "dag.py", DAG) == (0, "Success: no issues found in 1 source file\n")
     code, said = checked(python, cache, tmp_path / "wrong.py", WRONG)
     assert code == 1
