@@ -60,10 +60,12 @@ def judge(
     trace.processes = len(list(chaos.directory.glob("returned-*")))
     print(f"{seed}: {trace}, {dict(chaos.done)}")
     assert not trace.wrong, f"{seed}\n" + "\n".join(trace.wrong)
-    assert lost_updates(chaos.directory) == {}, seed
-    assert (manager.show(), manager.waiters()) == ([], []), seed
+    lost, left = lost_updates(chaos.directory), [*manager.show(), *manager.waiters()]
+    assert not lost, f"{seed}: lost updates: {lost}"
+    assert not left, f"{seed}: left behind: {left}"
     assert trace.actions["grant"] > SECONDS / 2, f"too little happened to prove anything, with {seed}"
-    assert not [name for name in taken if not trace.actions[name]], seed
+    missing = [name for name in taken if not trace.actions[name]]
+    assert not missing, f"{seed}: not taken: {missing}"
     return trace
 
 

@@ -172,7 +172,7 @@ def crowd(site: Site, versions: tuple[str, str], seconds: float, seed: int) -> N
     site.row("workers", f"{versions[0]} and {versions[1]}, killed at random (seed {seed})", outcome)
     site.close()
     assert len(held) > 10, "too little happened"
-    assert (conflicts, lost, left) == ([], [], [0, 0])
+    assert (conflicts, lost, left) == ([], [], [0, 0]), f"{outcome}: {conflicts[:20]}, {lost[:20]}"
 
 
 def turns(notes: list[str]) -> tuple[list[Span], list[str]]:
