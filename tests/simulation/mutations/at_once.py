@@ -120,13 +120,13 @@ def a_new_namespace_not_looked_at(patch: Patch) -> None:
     hive_not_looked_for(patch)
 
 
-@mutation()
+@mutation(seed=7)
 def namespace_waited_for(patch: Patch) -> None:
     """Hive's clean-up has deleted the namespace, and all requests wait until Hive creates it again."""
     patch.setattr(Namespace, "make", lambda self: None)
 
 
-@mutation()
+@mutation(seed=7)
 def round_and_round(patch: Patch) -> None:
     """The same without a pause, and without a look at the deadline."""
     patch.setattr(Namespace, "make", lambda self: None)

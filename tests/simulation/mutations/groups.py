@@ -289,7 +289,7 @@ def passed_in_groups_for_ever(patch: Patch) -> None:
     edit(patch, queueing, "may_pass", " and other.since > oldest", "")
 
 
-@mutation(seed=530)
+@mutation(seed=549)
 def equals_passed_in_groups(patch: Patch) -> None:
     """A later request goes before an earlier one of the same priority."""
     edit(patch, queueing, "may_pass", "other.position.rank > own.rank", "other.position.rank >= own.rank")

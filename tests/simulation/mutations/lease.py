@@ -67,7 +67,7 @@ def gone_by_a_stale_read(patch: Patch) -> None:
     patch.setattr(ZooKeeperStore, "read", lambda self, key, fresh=False: original(self, key))
 
 
-@mutation(seed=0)
+@mutation(seed=74)
 def loss_not_watched(patch: Patch) -> None:
     """UNLOCK TABLE takes a lock, and its holder sleeps on."""
     original = Namespace.missing
