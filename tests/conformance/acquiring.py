@@ -120,7 +120,7 @@ class Acquiring(Suite):
     def test_the_same_owner_gets_the_same_lease(self, manager: LockManager, other: LockManager) -> None:
         first = manager.acquire(owner="me", writes=[DAY1])
         again = other.acquire(owner="me", writes=[DAY1])
-        assert again.id == first.id
+        assert (again.id, again.since) == (first.id, first.since)
         assert again.token >= first.token  # a take-over may raise it: the grant may not have been verified yet
         with pytest.raises(LeaseMismatch, match="me holds"):
             other.acquire(owner="me", writes=[DAY2])
@@ -179,9 +179,9 @@ class Acquiring(Suite):
         second = other.acquire(owner="task", writes=[DAY1], attempt=2)
         assert (second.id, second.attempt) == (first.id, 2)
         assert not manager.release(first)
-        with pytest.raises(LockLost):
+        with pytest.raises(LockLost, match="is no longer held"):
             manager.renew(first)
-        with pytest.raises(Superseded):
+        with pytest.raises(Superseded, match=r"attempt 2 has taken over, so this call \(attempt 1\)"):
             manager.acquire(owner="task", writes=[DAY1], attempt=1)
         assert manager.show(), "the earlier attempt freed what the later one holds"
         other.renew(second)

@@ -13,13 +13,13 @@ import pytest
 from airflow_hivelock.locks import rules
 from airflow_hivelock.locks.backend import Blocked
 from airflow_hivelock.locks.backends.memory import MemoryBackend
-from airflow_hivelock.locks.errors import InvalidRequest, LeaseMismatch, LockLost, LockTimeout, Superseded
+from airflow_hivelock.locks.errors import InvalidRequest, LeaseMismatch, LockTimeout
 from airflow_hivelock.locks.manager import LockManager
 from airflow_hivelock.locks.model import Blocker, Lease, LockMode, LockObject
 from airflow_hivelock.locks.pending import PendingLease, PendingLook, Silent
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
     from tests.unit.conftest import Clock
 
@@ -58,44 +58,19 @@ def begin(
     *,
     reads: tuple[str, ...] = (),
     writes: tuple[str, ...] = (),
-    attempt: int = 0,
     timeout_s: float | None = None,
 ) -> Waiting:
     woken = threading.Event()
-    request = rules.request(owner, reads, writes, attempt=attempt)
+    request = rules.request(owner, reads, writes)
     waiting = Waiting(manager.begin(request, woken.set, timeout_s), woken)
     waiting.pending.poll()
     return waiting
-
-
-def holders(manager: LockManager, target: str | None = None) -> list[tuple[str, str]]:
-    return [(holder.owner, str(holder.object)) for holder in manager.show(target)]
 
 
 def holders_in(look: PendingLook) -> list[tuple[str, str]]:
     found = look.poll()
     assert not isinstance(found, Silent)
     return [(holder.owner, str(holder.object)) for holder in found]
-
-
-def wait_until(condition: Callable[[], object]) -> None:
-    deadline = time.monotonic() + DEADLINE_S
-    while not condition():
-        assert time.monotonic() < deadline, "still not so"
-        time.sleep(0.001)
-
-
-def test_a_lease_shows_its_locks_until_its_release(manager: LockManager) -> None:
-    lease = manager.acquire(owner="a", reads=[T], writes=["dw.delays"])
-    assert [str(lock) for lock in lease.locks] == [
-        *("dw SHARED", "dw.delays EXCLUSIVE", "dw.flights SHARED", f"{T} SHARED"),
-    ]
-    assert {holder.lease_id for holder in manager.show()} == {lease.id}
-    assert holders(manager, "dw.flights") == [("a", "dw.flights"), ("a", T)]
-    assert manager.find(lease.id) == manager.lease_of("a") == lease
-    assert manager.release(lease) is True
-    assert manager.show() == []
-    assert manager.find(lease.id) is None
 
 
 def test_a_refusal_names_the_holder_and_leaves_the_queue(manager: LockManager) -> None:
@@ -120,14 +95,6 @@ def test_a_deadline_ends_the_wait_and_not_before(manager: LockManager, clock: Cl
     assert manager.waiters() == []
 
 
-def test_all_or_nothing(manager: LockManager) -> None:
-    held = manager.acquire(owner="a", writes=[U])
-    waiting = begin(manager, "b", writes=(T, U))
-    assert ("b", T) not in holders(manager)
-    manager.release(held)
-    assert len(waiting.lease().locks) == 4
-
-
 def test_first_come_first_served_and_only_the_next_is_woken(manager: LockManager) -> None:
     lease = manager.acquire(owner="a", writes=[T])
     queue = [begin(manager, owner, writes=(T,)) for owner in "bcd"]
@@ -138,25 +105,6 @@ def test_first_come_first_served_and_only_the_next_is_woken(manager: LockManager
         for later in queue[1:]:
             assert later.blocked_by()
         lease = queue.pop(0).lease()
-
-
-def test_those_who_do_not_conflict_pass_the_queue(manager: LockManager) -> None:
-    manager.acquire(owner="a", writes=[T])
-    begin(manager, "b", writes=(T,))
-    assert manager.acquire(owner="c", writes=[U])
-
-
-def test_a_stream_of_readers_does_not_starve_a_writer(manager: LockManager) -> None:
-    first = manager.acquire(owner="reader 1", reads=[T])
-    writer = begin(manager, "writer", writes=(T,))
-    second = begin(manager, "reader 2", reads=(T,))
-    assert second.blocked_by() == [f"writer waits ahead for {T} EXCLUSIVE"]
-    with pytest.raises(LockTimeout, match="writer waits ahead"):
-        manager.acquire(owner="reader 3", reads=[T])
-    manager.release(first)
-    held = writer.lease()
-    manager.release(held)
-    assert second.lease()
 
 
 def test_a_withdrawn_place_lets_the_next_in(manager: LockManager) -> None:
@@ -175,16 +123,6 @@ def test_withdrawing_too_late_keeps_the_lease(manager: LockManager) -> None:
     assert manager.lease_of("a") == lease
 
 
-def test_asking_again_gives_the_same_lease(manager: LockManager) -> None:
-    first = manager.acquire(owner="a", writes=[T])
-    again = manager.acquire(owner="a", writes=[T])
-    assert (again.id, again.token, again.since) == (first.id, first.token, first.since)
-    assert manager.release(again)
-    new = manager.acquire(owner="a", writes=[T])
-    assert new.id != first.id
-    assert new.token > first.token
-
-
 def test_an_owner_cannot_ask_for_something_else_meanwhile(manager: LockManager) -> None:
     held = manager.acquire(owner="a", writes=[T])
     with pytest.raises(LeaseMismatch) as refused:
@@ -197,59 +135,6 @@ def test_an_owner_cannot_ask_for_something_else_meanwhile(manager: LockManager) 
     begin(manager, "b", writes=(T,))
     with pytest.raises(LeaseMismatch, match="b already waits for other locks"):
         manager.acquire(owner="b", reads=[T])
-
-
-def test_a_later_attempt_takes_the_lease_over(manager: LockManager) -> None:
-    first = manager.acquire(owner="a", writes=[T], attempt=1)
-    second = manager.acquire(owner="a", writes=[T], attempt=2)
-    assert second.id == first.id
-    assert second.attempt == 2
-    with pytest.raises(LockLost, match="is no longer held"):
-        manager.renew(first)
-    manager.renew(second)
-    with pytest.raises(Superseded, match=r"attempt 2 has taken over, so this call \(attempt 1\)"):
-        manager.acquire(owner="a", writes=[T], attempt=1)
-
-
-def test_a_late_release_of_attempt_1_frees_nothing_of_attempt_2(manager: LockManager) -> None:
-    first = manager.acquire(owner="a", writes=[T], attempt=1)
-    second = manager.acquire(owner="a", writes=[T], attempt=2)
-    assert manager.release(first) is False
-    assert ("a", T) in holders(manager)
-    assert manager.release(second) is True
-
-
-def test_a_late_release_frees_nothing_of_the_next_lease(manager: LockManager) -> None:
-    first = manager.acquire(owner="a", writes=[T])
-    manager.release(first)
-    manager.acquire(owner="a", writes=[T])
-    assert manager.release(first) is False
-    assert ("a", T) in holders(manager)
-
-
-def test_an_earlier_attempt_does_not_come_back_after_the_release(manager: LockManager) -> None:
-    manager.release(manager.acquire(owner="a", writes=[T], attempt=2))
-    with pytest.raises(Superseded):
-        manager.acquire(owner="a", writes=[T], attempt=1)
-    assert manager.show() == []
-
-
-def test_a_later_attempt_keeps_the_place_and_the_earlier_one_is_told(manager: LockManager) -> None:
-    lease = manager.acquire(owner="a", writes=[T])
-    slow = begin(manager, "b", writes=(T,), attempt=1)
-    begin(manager, "c", writes=(T,))
-    retry = begin(manager, "b", writes=(T,), attempt=2)
-    assert slow.woken.is_set(), "a superseded process that nobody wakes waits for ever"
-    with pytest.raises(Superseded):
-        slow.pending.poll()
-    slow.pending.withdraw()
-    manager.release(lease)
-    assert retry.lease().owner == "b"
-
-
-def test_releasing_twice_is_success(manager: LockManager) -> None:
-    lease = manager.acquire(owner="a", writes=[T])
-    assert [manager.release(lease), manager.release(lease)] == [True, False]
 
 
 def test_an_interrupted_wait_leaves_the_queue(manager: LockManager, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -266,20 +151,6 @@ def test_an_interrupted_wait_leaves_the_queue(manager: LockManager, monkeypatch:
     with pytest.raises(KeyboardInterrupt):
         manager.acquire(owner="b", writes=[T], timeout_s=None)
     assert manager.waiters() == []
-
-
-def test_a_waiting_thread_goes_on_when_the_lock_is_freed() -> None:
-    manager = LockManager(MemoryBackend())
-    held = manager.acquire(owner="a", writes=[T])
-    got: list[Lease] = []
-    thread = threading.Thread(
-        target=lambda: got.append(manager.acquire(owner="b", writes=[T], timeout_s=DEADLINE_S)), daemon=True
-    )
-    thread.start()
-    wait_until(manager.waiters)
-    manager.release(held)
-    thread.join(DEADLINE_S)
-    assert [lease.owner for lease in got] == ["b"]
 
 
 @pytest.fixture
@@ -338,21 +209,6 @@ def test_of_a_query_as_much_is_kept_as_people_read(manager: LockManager) -> None
 def test_what_is_of_another_type_is_refused(manager: LockManager, wrong: dict[str, Any]) -> None:
     with pytest.raises(InvalidRequest):
         manager.acquire(**{"owner": "a", "writes": [T], **wrong})
-
-
-def test_a_force_release_is_audited_and_noticed(manager: LockManager) -> None:
-    lease = manager.acquire(owner="a", writes=[T])
-    waiting = begin(manager, "b", writes=(T,))
-    for reason, user in (("", "ann"), ("stuck", " ")):
-        with pytest.raises(InvalidRequest, match="audit trail"):
-            manager.force_release(lease.id, reason=reason, user=user)
-    assert manager.force_release(lease.id, reason="stuck", user="ann") is True
-    assert manager.force_release(lease.id, reason="stuck", user="ann") is False
-    with pytest.raises(LockLost):
-        manager.renew(lease)
-    assert waiting.lease()
-    (entry,) = manager.audit()
-    assert (entry.lease_id, entry.owner, entry.reason, entry.user) == (lease.id, "a", "stuck", "ann")
 
 
 def test_a_look_finds_the_locks_of_others_only(manager: LockManager) -> None:
