@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from airflow_hivelock.locks import LockLost, LockManager, LockObject, LockTimeout, connect
-from tests.conformance import Polling
+from airflow_hivelock.locks import LockManager, LockObject, LockTimeout, connect
 from tests.support.servers import HiveError, HiveSession
 
 if TYPE_CHECKING:
@@ -48,26 +47,6 @@ def manager(zookeeper: ZooKeeperServer, hive: HiveSession) -> Iterator[LockManag
 def refused(hive: HiveSession, statement: str) -> None:
     with pytest.raises(HiveError):
         hive.run(statement)
-
-
-def test_hive_lists_our_locks_as_its_own(hive: HiveSession, manager: LockManager) -> None:
-    manager.acquire(
-        owner="flights/2013-01-01: daily", reads=["dw.u/dt=2013-01-02"], writes=[DAY], query="insert\n: overwrite"
-    )
-    assert {"dw@t@dt=2013-01-01\tEXCLUSIVE", "dw@t\tSHARED", "dw@u@dt=2013-01-02\tSHARED"} <= set(
-        hive.run("show locks")
-    )
-    rows = hive.run(f"show locks {HIVE_DAY} extended")
-    assert rows[0] == "dw@t@dt=2013-01-01\tEXCLUSIVE"
-    assert [row.partition(":")[0] for row in rows[1:5]] == [
-        "LOCK_QUERYID",
-        "LOCK_TIME",
-        "LOCK_MODE",
-        "LOCK_QUERYSTRING",
-    ]
-    assert "LOCK_QUERYID:flights/2013-01-01 daily" in rows[1]
-    assert "LOCK_MODE:EXPLICIT" in rows[3]
-    assert "LOCK_QUERYSTRING:insert overwrite" in rows[4]
 
 
 @pytest.mark.parametrize(
@@ -117,29 +96,6 @@ def test_drop_table_goes_through_once_our_lock_on_a_partition_is_released(
     hive.run("drop table dw.dropped")
 
 
-def test_we_wait_for_hives_lock_and_go_on_the_moment_it_is_freed(hive: HiveSession, manager: LockManager) -> None:
-    hive.run(f"lock table {HIVE_DAY} exclusive")
-    with pytest.raises(LockTimeout, match=r"dw\.t/dt=2013-01-01 EXCLUSIVE"):
-        manager.acquire(owner="hasty", reads=[DAY])
-    waiting = Polling(manager, "job", writes=[DAY])
-    assert waiting.blocked().by[0].object.table == "t"
-    assert not manager.show("dw.u"), "what waits holds nothing in Hive's namespace"
-    (waiter,) = manager.waiters()
-    assert [str(blocker.object) for blocker in waiter.blocked_by] == [DAY], "nobody would know whom it waits for"
-    hive.run(f"unlock table {HIVE_DAY}")
-    assert waiting.granted(within_s=10)
-
-
-def test_a_hive_reader_is_let_in_beside_our_reader_but_not_beside_our_waiting_writer_s_turn(
-    hive: HiveSession, manager: LockManager
-) -> None:
-    hive.run(f"lock table {HIVE_DAY} shared")
-    assert manager.acquire(owner="reader", reads=[DAY])
-    with pytest.raises(LockTimeout, match=r"dw\.t/dt=2013-01-01 SHARED"):
-        manager.acquire(owner="writer in a hurry", writes=[DAY, "dw.u/dt=2013-01-01"])
-    hive.run(f"unlock table {HIVE_DAY}")
-
-
 def test_a_lock_of_hives_on_a_partition_keeps_us_from_locking_the_table(
     hive: HiveSession, manager: LockManager
 ) -> None:
@@ -151,50 +107,6 @@ def test_a_lock_of_hives_on_a_partition_keeps_us_from_locking_the_table(
     finally:
         hive.run(f"unlock table {HIVE_DAY}")
     assert manager.acquire(owner="alter", writes=["dw.t"])
-
-
-def test_our_release_never_takes_the_lock_of_whoever_came_after_hives_unlock_table(
-    hive: HiveSession, manager: LockManager
-) -> None:
-    """UNLOCK TABLE removes our node as well, its clean-up resets the numbers, and the next lock has the same path."""
-    lease = manager.acquire(owner="robbed", writes=[DAY])
-    hive.run(f"unlock table {HIVE_DAY}")
-    assert not manager.show(DAY)
-    hive.run(f"lock table {HIVE_DAY} exclusive")
-    assert manager.release(lease)
-    assert hive.run(f"show locks {HIVE_DAY}") == ["dw@t@dt=2013-01-01\tEXCLUSIVE"]
-    hive.run(f"unlock table {HIVE_DAY}")
-
-
-def test_a_holder_notices_that_hives_unlock_table_has_taken_its_lock(hive: HiveSession, manager: LockManager) -> None:
-    lease = manager.acquire(owner="robbed", reads=["dw.u/dt=2013-01-01"], writes=[DAY])
-    changed = threading.Event()
-    manager.verify(lease, changed.set)
-    hive.run(f"unlock table {HIVE_DAY}")
-    assert changed.wait(10)
-    with pytest.raises(LockLost, match=r"dw\.t/dt=2013-01-01"):
-        manager.verify(lease)
-    with pytest.raises(LockLost):
-        manager.renew(lease)
-    with pytest.raises(LockTimeout):
-        manager.acquire(owner="successor", writes=[DAY])  # among ours it still holds, until it is released
-    assert manager.release(lease)
-    assert manager.acquire(owner="successor", writes=[DAY])
-
-
-def test_partition_values_lie_where_hive_looks_for_them(hive: HiveSession, manager: LockManager) -> None:
-    value = "10:00/x=y%z {a} ü"
-    hive.run("create table dw.odd (x int) partitioned by (ds string, hr int)")
-    hive.run(f"alter table dw.odd add partition (ds='{value}', hr=5)")
-    (partition,) = hive.run("show partitions dw.odd")
-    hive.run(f"lock table dw.odd partition (ds='{value}', hr=5) exclusive")
-    name = f"dw.odd/{partition}"
-    with pytest.raises(LockTimeout):
-        manager.acquire(owner="job", reads=[name])
-    assert [str(holder.object) for holder in manager.show("dw.odd")] == [name]
-    hive.run(f"unlock table dw.odd partition (ds='{value}', hr=5)")
-    manager.acquire(owner="job", writes=[name])
-    refused(hive, f"lock table dw.odd partition (ds='{value}', hr=5) shared")
 
 
 def test_hive_and_we_take_turns_on_one_partition(hive: HiveSession, manager: LockManager) -> None:
