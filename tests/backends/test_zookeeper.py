@@ -251,52 +251,6 @@ def test_coming_back_with_a_slot_is_one_write_although_it_is_the_workers_first(
         )
 
 
-def test_a_daily_run_passes_a_rerun_that_waits_but_not_what_has_waited_for_long(
-    connect_zookeeper: Callable[..., LockManager],
-) -> None:
-    days = [f"dw.flights/dt=2013-01-{day:02}" for day in range(1, 21)]
-    with connect_zookeeper() as holder, connect_zookeeper() as rerun, connect_zookeeper(passing_s=0) as late:
-        alter = holder.acquire(owner="alter", writes=["dw.flights"])
-        waiting = [Polling(rerun, day, writes=[day], reads=["dw.airports"]) for day in days]
-        for day in waiting:
-            day.blocked()
-        daily = Polling(rerun, "daily", writes=["dw.flights"], priority=10)
-        assert daily.blocked_by() == ["alter"]
-        never = Polling(late, "never", writes=["dw.flights"], priority=100)
-        assert set(never.blocked_by()) == {"alter", "daily", *days}
-        holder.release(alter)
-        assert waiting[0].blocked_by() == ["daily"]
-        rerun.release(daily.granted())
-        leases = [day.granted() for day in waiting]
-        assert set(never.blocked_by()) == set(days)
-        for lease in leases:
-            rerun.release(lease)
-        late.release(never.granted())
-
-
-def test_an_urgent_alter_waits_for_the_days_that_run_and_for_no_others(
-    connect_zookeeper: Callable[..., LockManager],
-) -> None:
-    days = [f"dw.flights/dt=2013-01-{day:02}" for day in range(1, 5)]
-    with connect_zookeeper() as rerun, connect_zookeeper() as other:
-        running = [rerun.acquire(owner=day, writes=[day]) for day in days]
-        again = [Polling(rerun, f"{day} again", writes=[day]) for day in days]
-        for day in again:
-            day.blocked()
-        alter = Polling(other, "alter", writes=["dw.flights"], priority=5)
-        reader = Polling(other, "reader", reads=["dw.flights"], priority=5)
-        assert set(alter.blocked_by()) == set(days)
-        reader.blocked()
-        for lease in running:
-            rerun.release(lease)
-        for day in again:
-            assert day.blocked_by()[-1] == "alter"
-        other.release(alter.granted())
-        other.release(reader.granted())
-        for day in again:
-            rerun.release(day.granted())
-
-
 def test_the_waiters_of_a_dead_process_are_taken_up_in_their_order(
     connect_zookeeper: Callable[[], LockManager],
 ) -> None:
