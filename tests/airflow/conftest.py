@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import atexit
 import functools
+import inspect
 import json
 import os
 import shutil
@@ -30,6 +32,9 @@ if TYPE_CHECKING:
 
     from airflow_hivelock.locks import LockManager
     from tests.airflow.triggerer import Triggerer
+
+    Lines = Callable[[], str]
+    Run = Callable[..., "Ran"]
 
 # Airflow reads its settings when it is imported, so they are set here and not in a fixture.
 HOME = Path(tempfile.mkdtemp(prefix="airflow-"))
@@ -59,6 +64,16 @@ with warnings.catch_warnings():
     from airflow.sdk.execution_time import supervisor, task_runner
 
 _api = functools.cache(supervisor.in_process_api_server)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
+    """Run an async test in an event loop of its own, as a triggerer has one."""
+    if not inspect.iscoroutinefunction(pyfuncitem.obj):
+        return None
+    given = inspect.signature(pyfuncitem.obj).parameters
+    asyncio.run(pyfuncitem.obj(**{name: pyfuncitem.funcargs[name] for name in given}))
+    return True
 
 
 def _migrate(url: str) -> None:
@@ -132,7 +147,7 @@ def dag_test(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def lines() -> Iterator[Callable[[], str]]:
+def lines() -> Iterator[Lines]:
     """Everything logged so far, as one text."""
     with structlog.testing.capture_logs() as entries:
         yield lambda: "\n".join(f"{entry['log_level']}: {entry['event']}" for entry in entries)
@@ -148,7 +163,7 @@ class Ran:
 
 
 @pytest.fixture
-def run() -> Callable[..., Ran]:
+def run() -> Run:
     """Run a DAG to its end in this process."""
 
     def run(dag: DAG, **options: Any) -> Ran:

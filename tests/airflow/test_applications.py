@@ -22,14 +22,14 @@ from airflow_hivelock.operators import lock as lock_operator
 from airflow_hivelock.work import applications, processes
 from airflow_hivelock.work.processes import MARK, Processes
 from airflow_hivelock.work.spark_job import SparkJob
-from tests.airflow.locked_work import DAY, NAMES, Defers, LockedWork, dag
+from tests.airflow.tasks import DAY, NAMES, Defers, LockedWork, dag
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
     from airflow_hivelock.locks import LockManager
-    from tests.airflow.conftest import Ran
+    from tests.airflow.conftest import Run
 
 DEADLINE_S = 30.0
 
@@ -115,7 +115,7 @@ def crashed(manager: LockManager) -> Callable[[Any], Any]:
 
 
 def test_a_later_try_starts_once_the_earlier_ones_work_has_ended(
-    manager: LockManager, run: Callable[..., Ran], crashed: Callable[[Any], Any]
+    manager: LockManager, run: Run, crashed: Callable[[Any], Any]
 ) -> None:
     alive: list[bool] = []
     with left_behind() as (died, child):
@@ -128,7 +128,7 @@ def test_a_later_try_starts_once_the_earlier_ones_work_has_ended(
 
 
 def test_a_later_try_does_not_start_where_it_cannot_tell(
-    manager: LockManager, run: Callable[..., Ran], crashed: Callable[[Any], Any]
+    manager: LockManager, run: Run, crashed: Callable[[Any], Any]
 ) -> None:
     worked: list[Any] = []
     with dag() as works:
@@ -143,7 +143,7 @@ def test_a_later_try_does_not_start_where_it_cannot_tell(
 
 
 def test_the_unlock_task_waits_for_what_a_dead_task_has_left_running(
-    manager: LockManager, run: Callable[..., Ran], crashed: Callable[[Any], Any], monkeypatch: pytest.MonkeyPatch
+    manager: LockManager, run: Run, crashed: Callable[[Any], Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(lock_operator, "WORK_POLL_S", 0.1)
     asked: list[bool] = []
@@ -166,7 +166,7 @@ def test_the_unlock_task_waits_for_what_a_dead_task_has_left_running(
 
 
 def test_the_unlock_task_waits_for_what_a_plain_operator_has_left_running(
-    manager: LockManager, run: Callable[..., Ran], monkeypatch: pytest.MonkeyPatch
+    manager: LockManager, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(lock_operator, "WORK_POLL_S", 0.1)
     found: list[list[str]] = []
@@ -199,7 +199,7 @@ class LockedBash(HiveLockMixin, BashOperator):
 
 
 def test_a_failed_tasks_children_are_ended_before_its_locks_go(
-    manager: LockManager, run: Callable[..., Ran], monkeypatch: pytest.MonkeyPatch
+    manager: LockManager, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As when the provider fails to read the output of a spark-submit that goes on."""
     released: list[bool] = []
@@ -221,7 +221,7 @@ def test_a_failed_tasks_children_are_ended_before_its_locks_go(
 
 
 def test_a_deferred_task_runs_nowhere_and_keeps_its_token(
-    manager: LockManager, run: Callable[..., Ran], monkeypatch: pytest.MonkeyPatch
+    manager: LockManager, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It may resume on another worker, which cannot check the process that deferred."""
     tokens: list[int] = []
@@ -255,7 +255,7 @@ def test_a_deferred_task_runs_nowhere_and_keeps_its_token(
 
 
 def test_a_durable_spark_job_is_taken_up_with_the_token_that_it_has(
-    manager: LockManager, run: Callable[..., Ran], crashed: Callable[[Any], Any], monkeypatch: pytest.MonkeyPatch
+    manager: LockManager, run: Run, crashed: Callable[[Any], Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     job = SparkJob("spark_default", "driver-1", None)
     seen: list[Any] = []

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
@@ -12,14 +11,12 @@ from airflow.sdk import DAG, Asset, AssetAlias, task
 
 from airflow_hivelock import locked
 from airflow_hivelock.locks import InvalidRequest
+from tests.airflow.tasks import DAY
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from airflow_hivelock.locks import LockManager
-    from tests.airflow.conftest import Ran
+    from tests.airflow.conftest import Run
 
-DAY = datetime(2013, 1, 15, tzinfo=UTC)
 DELAYS = Asset("hive://hive:10000/dw/delays", extra={"partition": "dt={{ ds }}"})
 FLIGHTS = Asset("hive://metastore:9083/dw/flights", extra={"partition": "dt={{ ds }}"})
 FILE = Asset("s3://bucket/file")
@@ -29,7 +26,7 @@ Locked: Any = locked(EmptyOperator)
 
 @pytest.mark.parametrize("waiting", ["trigger", "defer"])
 def test_it_locks_what_its_assets_name_and_tells_of_them_once_they_are_free(
-    waiting: str, manager: LockManager, run: Callable[..., Ran], monkeypatch: pytest.MonkeyPatch
+    waiting: str, manager: LockManager, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from airflow.assets.manager import AssetManager
 
@@ -73,7 +70,7 @@ def test_its_own_names_and_those_of_its_assets_are_locked() -> None:
     assert (made.reads, made.writes) == (["dw.own", "dw.delays/dt={{ ds }}"], ["dw.whole"])
 
 
-def test_mapped_tasks_lock_by_their_assets(manager: LockManager, run: Callable[..., Ran]) -> None:
+def test_mapped_tasks_lock_by_their_assets(manager: LockManager, run: Run) -> None:
     with DAG("mapped", schedule=None, start_date=DAY) as works:
         Locked.partial(task_id="work", locks="assets", outlets=[DELAYS]).expand(doc=["a", "b"])
     assert run(works, logical_date=DAY).state == "success"

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -11,19 +12,16 @@ from airflow.sdk import DAG, TaskGroup, task
 
 from airflow_hivelock import hive_lock, locked
 from airflow_hivelock.locks import InvalidRequest
+from tests.airflow.tasks import DAY
+from tests.airflow.tasks import dag as dag_named
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from airflow_hivelock.locks import LockManager
-    from tests.airflow.conftest import Ran
+    from tests.airflow.conftest import Run
 
-DAY = datetime(2013, 1, 15, tzinfo=UTC)
+dag = partial(dag_named, "block")
+
 DELAYS = ["dw.delays/dt={{ ds }}"]
-
-
-def dag() -> DAG:
-    return DAG("block", schedule=None, start_date=DAY)
 
 
 def edges(works: DAG) -> set[str]:
@@ -47,7 +45,7 @@ def notes(manager: LockManager) -> tuple[Any, dict[str, list[str]]]:
 
 
 def test_what_is_made_inside_runs_under_the_lock_and_nothing_else(
-    notes: tuple[Any, dict[str, list[str]]], manager: LockManager, run: Callable[..., Ran]
+    notes: tuple[Any, dict[str, list[str]]], manager: LockManager, run: Run
 ) -> None:
     note, seen = notes
     with dag() as works:
@@ -74,7 +72,7 @@ def test_tasks_that_wait_for_others_outside_also_wait_for_the_lock() -> None:
     assert {"lock > alone", "lock > bound", "alone > unlock", "bound > unlock"} <= edges(works)
 
 
-def test_it_is_freed_after_work_that_failed(manager: LockManager, run: Callable[..., Ran]) -> None:
+def test_it_is_freed_after_work_that_failed(manager: LockManager, run: Run) -> None:
     with dag() as works, hive_lock(writes=DELAYS):
 
         @task
@@ -87,7 +85,7 @@ def test_it_is_freed_after_work_that_failed(manager: LockManager, run: Callable[
     assert not manager.show()
 
 
-def test_its_lease_is_given_to_tasks(manager: LockManager, run: Callable[..., Ran]) -> None:
+def test_its_lease_is_given_to_tasks(manager: LockManager, run: Run) -> None:
     with dag() as works, hive_lock(writes=DELAYS, waiting="poke") as lease:
         locked(EmptyOperator)(task_id="work", lease=lease)
         locked(EmptyOperator).partial(task_id="mapped", lease=lease).expand(doc=["a", "b"])
@@ -97,7 +95,7 @@ def test_its_lease_is_given_to_tasks(manager: LockManager, run: Callable[..., Ra
 
 
 def test_blocks_stand_beside_and_within_one_another(
-    notes: tuple[Any, dict[str, list[str]]], manager: LockManager, run: Callable[..., Ran]
+    notes: tuple[Any, dict[str, list[str]]], manager: LockManager, run: Run
 ) -> None:
     note, seen = notes
     with dag() as works:

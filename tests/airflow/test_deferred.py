@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import re
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
+from functools import partial
 from typing import TYPE_CHECKING, Any
+from unittest.mock import Mock
 
 import pytest
 from airflow.providers.common.compat.sdk import TaskDeferred
-from airflow.sdk import DAG
 from airflow.triggers.base import TaskFailedEvent
 
 from airflow_hivelock import HiveLockHook, HiveLockMixin
@@ -17,26 +18,21 @@ from airflow_hivelock.locks import Lease, LockTimeout, StoreUnavailable, invitat
 from airflow_hivelock.locks.backends.memory import MemoryAcquisition
 from airflow_hivelock.spec import OFF, LockSpec, Owner
 from airflow_hivelock.waiting import rounds
-from tests.airflow.acts import Acts
-from tests.airflow.deferred_task import OBJECT, OWNER, away, on_worker, trigger
+from tests.airflow.tasks import ALIVE, DAY, NAMES, OBJECT, OWNER, Acts, away, dag, lock, on_worker, work_trigger
 from tests.airflow.triggerer import Triggerer, fails
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from airflow.sdk import DAG
+
     from airflow_hivelock.locks import LockManager
     from airflow_hivelock.locks.model import LockRequest
     from airflow_hivelock.waiting.rounds import Round
-    from tests.airflow.conftest import Ran
+    from tests.airflow.conftest import Lines, Run
 
 
-DAY = datetime(2013, 1, 15, tzinfo=UTC)
-ALIVE = ["deferred", "running", "queued", "scheduled", "up_for_retry"]
-
-
-def task(cls: Any = Acts, **options: Any) -> Any:
-    with DAG("dag", schedule=None, start_date=DAY):
-        return cls(**{"task_id": "lock", "writes": ["dw.delays/dt={{ ds }}"], **options})
+task = partial(lock, Acts)
 
 
 def holders(manager: LockManager) -> list[str]:
@@ -75,9 +71,9 @@ def between(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[int], Any]],
 
 
 def locked(act: Callable[[], Any] = lambda: None, **options: Any) -> DAG:
-    with DAG("works", schedule=None, start_date=DAY) as dag:
-        Acts(**{"task_id": "work", "act": act, "writes": ["dw.delays/dt={{ ds }}"], **options})
-    return dag
+    with dag() as works:
+        Acts(**{"task_id": "work", "act": act, **NAMES, **options})
+    return works
 
 
 class FromTrigger:
@@ -94,7 +90,7 @@ class FromTrigger:
 
 
 def test_nobody_is_locked_out_by_a_task_that_waits_for_its_slot(
-    manager: LockManager, run: Callable[..., Ran], between: Any, lines: Callable[[], str]
+    manager: LockManager, run: Run, between: Any, lines: Lines
 ) -> None:
     seen: dict[int, tuple[list[str], int]] = {}
     first = FromTrigger(manager)
@@ -117,7 +113,7 @@ def test_nobody_is_locked_out_by_a_task_that_waits_for_its_slot(
 
 
 def test_its_worker_and_its_trigger_ask_for_the_same_invitation(
-    manager: LockManager, run: Callable[..., Ran], between: Any, monkeypatch: pytest.MonkeyPatch
+    manager: LockManager, run: Run, between: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A worker that gives its slot back may leave a new invitation: one of 0 s would be over at once."""
     asked: dict[bool, set[float]] = {}
@@ -136,11 +132,7 @@ def test_its_worker_and_its_trigger_ask_for_the_same_invitation(
 
 
 def test_a_task_that_more_urgent_ones_pass_each_time_has_its_locks_kept_for_it_at_last(
-    manager: LockManager,
-    run: Callable[..., Ran],
-    between: Any,
-    lines: Callable[[], str],
-    monkeypatch: pytest.MonkeyPatch,
+    manager: LockManager, run: Run, between: Any, lines: Lines, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     kept: list[list[str]] = []
     retake = HiveLockMixin._retake
@@ -166,7 +158,7 @@ def test_a_task_that_more_urgent_ones_pass_each_time_has_its_locks_kept_for_it_a
     assert "Keeping the locks until the task has a worker slot" in said
 
 
-def test_the_second_try_begins_anew(manager: LockManager, run: Callable[..., Ran], between: Any) -> None:
+def test_the_second_try_begins_anew(manager: LockManager, run: Run, between: Any) -> None:
     tries: list[list[str]] = []
 
     def act() -> None:
@@ -203,11 +195,10 @@ def test_where_nobody_is_in_the_way_it_costs_two_requests_as_a_trigger_does_that
     assert steps == ["Lease", "Lease"], "granted, and taken over"
 
 
-def test_a_worker_that_comes_too_late_fails_and_leaves_nothing(manager: LockManager, triggerer: Triggerer) -> None:
-    async def body() -> None:
-        await triggerer.event(await triggerer.defer(trigger()))
-
-    asyncio.run(body())
+async def test_a_worker_that_comes_too_late_fails_and_leaves_nothing(
+    manager: LockManager, triggerer: Triggerer
+) -> None:
+    await triggerer.event(await triggerer.defer(work_trigger()))
     assert away(manager) == [OWNER]
     manager.acquire(owner="somebody", writes=[OBJECT], priority=10)
     with pytest.raises(LockTimeout, match="within 60 s"):
@@ -215,18 +206,14 @@ def test_a_worker_that_comes_too_late_fails_and_leaves_nothing(manager: LockMana
     assert not manager.waiters()
 
 
-def test_a_waiting_task_that_a_person_withdraws_fails_with_the_reason(
-    manager: LockManager, triggerer: Triggerer, lines: Callable[[], str]
+async def test_a_waiting_task_that_a_person_withdraws_fails_with_the_reason(
+    manager: LockManager, triggerer: Triggerer, lines: Lines
 ) -> None:
     holder = manager.acquire(owner="somebody", writes=[OBJECT])
-
-    async def body() -> None:
-        started = await triggerer.defer(trigger())
-        await triggerer.until(lambda: bool(manager.waiters()), "it to wait")
-        assert manager.force_withdraw(OWNER, reason="wrong week", user="ann")
-        assert isinstance(await triggerer.event(started), TaskFailedEvent)
-
-    asyncio.run(body())
+    started = await triggerer.defer(work_trigger())
+    await triggerer.until(lambda: bool(manager.waiters()), "it to wait")
+    assert manager.force_withdraw(OWNER, reason="wrong week", user="ann")
+    assert isinstance(await triggerer.event(started), TaskFailedEvent)
     assert "was withdrawn while it waited" in lines()
     assert "(ann: wrong week)" in lines()
     assert not manager.waiters()
@@ -245,13 +232,13 @@ def test_a_waiting_task_keeps_the_priority_that_a_person_gave_it_until_its_worke
         return [(waiter.owner, waiter.priority) for waiter in manager.waiters()]
 
     async def body() -> Any:
-        first = await triggerer.defer(trigger())
+        first = await triggerer.defer(work_trigger())
         await triggerer.until(lambda: len(manager.waiters()) == 2, "it to wait")
         assert priorities() == [("other", 3), (OWNER, 1)]
         assert manager.force_priority(OWNER, 5, reason="due at 7", user="ann")
         assert priorities() == [(OWNER, 5), ("other", 3)]
         await triggerer.shut_down(first)
-        started = await triggerer.defer(trigger())
+        started = await triggerer.defer(work_trigger())
         manager.release(holder)
         event = await triggerer.event(started)
         assert priorities() == [(OWNER, 5), ("other", 3)]
@@ -262,12 +249,9 @@ def test_a_waiting_task_keeps_the_priority_that_a_person_gave_it_until_its_worke
     assert not manager.show()
 
 
-def test_a_task_without_patience_takes_what_is_free(manager: LockManager, triggerer: Triggerer) -> None:
-    async def body() -> None:
-        event = await triggerer.event(await triggerer.start(task(timeout=timedelta(0)), logical_date=DAY))
-        assert on_worker(event.payload, timeout=timedelta(0)) is None
-
-    asyncio.run(body())
+async def test_a_task_without_patience_takes_what_is_free(manager: LockManager, triggerer: Triggerer) -> None:
+    event = await triggerer.event(await triggerer.start(task(timeout=timedelta(0)), logical_date=DAY))
+    assert on_worker(event.payload, timeout=timedelta(0)) is None
     assert not manager.show()
 
 
@@ -279,80 +263,64 @@ def test_it_works_unlocked_where_locking_was_turned_off(manager: LockManager) ->
 
 @pytest.mark.parametrize("state", ["failed", "skipped", "removed", None])
 @pytest.mark.parametrize("told", [True, False], ids=["told", "not yet told"])
-def test_a_task_that_ends_while_its_grant_is_deferred_leaves_nothing(
+async def test_a_task_that_ends_while_its_grant_is_deferred_leaves_nothing(
     state: str | None, told: bool, manager: LockManager, triggerer: Triggerer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def body() -> None:
-        monkeypatch.setattr(rounds, "RESUME_S", 0.0 if told else 60.0)
-        trigger_id = await triggerer.defer(trigger())
-        await triggerer.until(lambda: away(manager), "its deferred grant")
-        if told:
-            await triggerer.event(trigger_id)
-        triggerer.states = {} if state is None else {"lock": state}
-        await triggerer.user_acts(trigger_id)
-
-    asyncio.run(body())
+    monkeypatch.setattr(rounds, "RESUME_S", 0.0 if told else 60.0)
+    trigger_id = await triggerer.defer(work_trigger())
+    await triggerer.until(lambda: away(manager), "its deferred grant")
+    if told:
+        await triggerer.event(trigger_id)
+    triggerer.states = {} if state is None else {"lock": state}
+    await triggerer.user_acts(trigger_id)
     assert not manager.waiters()
 
 
 @pytest.mark.parametrize("state", ALIVE)
-def test_a_deferred_request_stays_known_while_its_task_lives(
-    state: str, manager: LockManager, triggerer: Triggerer, lines: Callable[[], str]
+async def test_a_deferred_request_stays_known_while_its_task_lives(
+    state: str, manager: LockManager, triggerer: Triggerer, lines: Lines
 ) -> None:
-    async def body() -> None:
-        trigger_id = await triggerer.defer(trigger())
-        await triggerer.event(trigger_id)
-        triggerer.states = {"lock": state}
-        await triggerer.user_acts(trigger_id)
-
-    asyncio.run(body())
+    trigger_id = await triggerer.defer(work_trigger())
+    await triggerer.event(trigger_id)
+    triggerer.states = {"lock": state}
+    await triggerer.user_acts(trigger_id)
     assert away(manager) == [OWNER]
     assert "The queue position is kept" not in lines(), "it has none"
     forget(manager)
 
 
 @pytest.mark.parametrize("state", ["success", "failed"])
-def test_a_trigger_that_hears_late_of_the_end_leaves_the_worker_s_lease_alone(
+async def test_a_trigger_that_hears_late_of_the_end_leaves_the_worker_s_lease_alone(
     state: str, manager: LockManager, triggerer: Triggerer
 ) -> None:
     held: list[list[str]] = []
-
-    async def body() -> None:
-        trigger_id = await triggerer.defer(trigger())
-        event = await triggerer.event(trigger_id)
-        lease = manager.begin(rules.request(OWNER, writes=[OBJECT], attempt=1), lambda: None).poll()
-        assert isinstance(lease, Lease), event
-        triggerer.states = {"lock": state}
-        await triggerer.user_acts(trigger_id)
-        held.append(holders(manager))
-        manager.release(lease)
-
-    asyncio.run(body())
+    trigger_id = await triggerer.defer(work_trigger())
+    event = await triggerer.event(trigger_id)
+    lease = manager.begin(rules.request(OWNER, writes=[OBJECT], attempt=1), lambda: None).poll()
+    assert isinstance(lease, Lease), event
+    triggerer.states = {"lock": state}
+    await triggerer.user_acts(trigger_id)
+    held.append(holders(manager))
+    manager.release(lease)
     assert held == [["lock"]]
 
 
-def test_it_holds_nothing_while_airflow_hears_of_the_worker_s_end(
+async def test_it_holds_nothing_while_airflow_hears_of_the_worker_s_end(
     manager: LockManager, triggerer: Triggerer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def body() -> None:
-        monkeypatch.setattr(rounds, "RESUME_S", 1.0)
-        trigger_id = await triggerer.defer(trigger())
-        await triggerer.until(lambda: away(manager), "its deferred grant")
-        assert not triggerer.runner.events
-        manager.release(manager.acquire(owner="somebody", writes=[OBJECT], priority=10))
-        await triggerer.event(trigger_id)
-
-    asyncio.run(body())
+    monkeypatch.setattr(rounds, "RESUME_S", 1.0)
+    trigger_id = await triggerer.defer(work_trigger())
+    await triggerer.until(lambda: away(manager), "its deferred grant")
+    assert not triggerer.runner.events
+    manager.release(manager.acquire(owner="somebody", writes=[OBJECT], priority=10))
+    await triggerer.event(trigger_id)
     forget(manager)
 
 
 def test_a_store_that_is_away_sends_it_back_to_wait(
-    manager: LockManager, monkeypatch: pytest.MonkeyPatch, lines: Callable[[], str]
+    manager: LockManager, monkeypatch: pytest.MonkeyPatch, lines: Lines
 ) -> None:
-    def down(_: MemoryAcquisition) -> Any:
-        raise StoreUnavailable("zk1 is down")
-
-    monkeypatch.setattr(MemoryAcquisition, "step", down)
+    monkeypatch.setattr(MemoryAcquisition, "step", Mock(side_effect=StoreUnavailable("zk1 is down")))
     with pytest.raises(TaskDeferred):
         on_worker({"free": 1, "waited_s": 0.0})
     assert (
@@ -361,29 +329,22 @@ def test_a_store_that_is_away_sends_it_back_to_wait(
     )
 
 
-def test_a_lease_that_an_earlier_try_has_left_is_what_the_worker_gets(
+async def test_a_lease_that_an_earlier_try_has_left_is_what_the_worker_gets(
     manager: LockManager, triggerer: Triggerer
 ) -> None:
     """Its work may still run: no grant to defer."""
     request = LockSpec([], [OBJECT]).request(HiveLockHook(), Owner("here", "dag", "run", "lock"), 1)
     lease = manager.begin(request, lambda: None).poll()
     assert isinstance(lease, Lease)
-
-    async def body() -> None:
-        event = await triggerer.event(await triggerer.defer(trigger(attempt=2)))
-        assert Lease.from_json(event.payload).id == lease.id
-
-    asyncio.run(body())
+    event = await triggerer.event(await triggerer.defer(work_trigger(attempt=2)))
+    assert Lease.from_json(event.payload).id == lease.id
     assert holders(manager) == ["lock"]
 
 
 @pytest.mark.parametrize("wrong", [{"round_number": "two"}, {"waited_s": "long"}, {"max_leases": 0}])
-def test_what_another_version_has_given_its_trigger_fails_the_task_with_a_word(
-    wrong: dict[str, Any], manager: LockManager, lines: Callable[[], str]
+async def test_what_another_version_has_given_its_trigger_fails_the_task_with_a_word(
+    wrong: dict[str, Any], manager: LockManager, lines: Lines
 ) -> None:
-    async def body() -> None:
-        await fails(trigger(**wrong).run())
-
-    asyncio.run(body())
+    await fails(work_trigger(**wrong).run())
     assert "error: " in lines()
     assert not manager.waiters()

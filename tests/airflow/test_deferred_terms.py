@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -12,31 +10,13 @@ from airflow.sdk import DAG
 from airflow_hivelock import HiveLockOperator
 from airflow_hivelock.locks.model import LeaseLimit, WaitsFor
 from airflow_hivelock.triggers.lock import HiveLockTrigger
-from tests.airflow.acts import Acts
+from tests.airflow.tasks import DAY, OBJECT, Acts, lock, work_trigger
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from airflow_hivelock.locks import LockManager
     from airflow_hivelock.locks.model import LockRequest
-    from tests.airflow.conftest import Ran
+    from tests.airflow.conftest import Lines, Run
     from tests.airflow.triggerer import Triggerer
-
-
-DAY = datetime(2013, 1, 15, tzinfo=UTC)
-OBJECT = "dw.delays/dt=2013-01-15"
-OWNER = "here/dag/run/lock/-1"
-
-
-def task(cls: Any = Acts, **options: Any) -> Any:
-    with DAG("dag", schedule=None, start_date=DAY):
-        return cls(**{"task_id": "lock", "writes": ["dw.delays/dt={{ ds }}"], **options})
-
-
-def trigger(**options: Any) -> HiveLockTrigger:
-    """The trigger that a worker defers to for the first time."""
-    given = {"hivelock_conn_id": "hivelock_default", "reads": [], "writes": [OBJECT], "lease_s": 60.0, "owner": OWNER}
-    return HiveLockTrigger(**{**given, "attempt": 1, "ends_task": False, "round_number": 1, **options})
 
 
 class TestTerms:
@@ -51,7 +31,7 @@ class TestTerms:
             "round_number": 2,
             "waited_s": 7.5,
         }
-        _, kwargs = trigger(**given).serialize()
+        _, kwargs = work_trigger(**given).serialize()
         assert given.items() <= kwargs.items()
         assert HiveLockTrigger(**kwargs).serialize()[1] == kwargs
 
@@ -60,23 +40,18 @@ class TestTerms:
         ("options", "priority"),
         [({}, 1), ({"priority_weight": 10}, 10), ({"priority_weight": 10, "lock_priority": 2}, 2)],
     )
-    def test_the_store_is_told_of_the_task_s_own_weight(
+    async def test_the_store_is_told_of_the_task_s_own_weight(
         self, cls: Any, options: dict[str, Any], priority: int, manager: LockManager, triggerer: Triggerer
     ) -> None:
-        async def body() -> None:
-            held = manager.acquire(owner="somebody", writes=[OBJECT])
-            trigger_id = await triggerer.start(task(cls, **options), logical_date=DAY)
-            await triggerer.until(manager.waiters, "a waiter")
-            assert [waiter.priority for waiter in manager.waiters()] == [priority]
-            triggerer.states = {"lock": "failed"}
-            await triggerer.user_acts(trigger_id)
-            manager.release(held)
+        held = manager.acquire(owner="somebody", writes=[OBJECT])
+        trigger_id = await triggerer.start(lock(cls, **options), logical_date=DAY)
+        await triggerer.until(manager.waiters, "a waiter")
+        assert [waiter.priority for waiter in manager.waiters()] == [priority]
+        triggerer.states = {"lock": "failed"}
+        await triggerer.user_acts(trigger_id)
+        manager.release(held)
 
-        asyncio.run(body())
-
-    def test_a_mapped_task_has_them_too(
-        self, manager: LockManager, run: Callable[..., Ran], monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_a_mapped_task_has_them_too(self, manager: LockManager, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
         asked: list[Any] = []
         begin = manager.begin
 
@@ -91,27 +66,22 @@ class TestTerms:
         assert run(dag, logical_date=DAY).state == "success"
         assert {(request.priority, request.limit) for request in asked} == {(7, LeaseLimit("works", 4))}
 
-    def test_no_more_leases_of_a_group_are_out_than_it_may_have(
-        self, manager: LockManager, triggerer: Triggerer, lines: Callable[[], str]
+    async def test_no_more_leases_of_a_group_are_out_than_it_may_have(
+        self, manager: LockManager, triggerer: Triggerer, lines: Lines
     ) -> None:
-        async def body() -> None:
-            options = {"max_leases": 1, "lease_group": "rerun"}
-            first = await triggerer.start(task(HiveLockOperator, **options), logical_date=DAY, run_id="first")
-            await triggerer.event(first)
-            second = await triggerer.start(
-                task(HiveLockOperator, writes=["dw.other"], **options), logical_date=DAY, run_id="second"
-            )
-            await triggerer.until(manager.waiters, "a waiter")
-            assert [waiter.waits_for for waiter in manager.waiters()] == [WaitsFor.LEASE]
-            manager.acquire(owner="unrelated", writes=["dw.other"])
-            lease = manager.lease_of("here/dag/first/lock/-1")
-            assert lease is not None
-            manager.release(lease)
-            await triggerer.until(lambda: manager.waiters()[0].waits_for is WaitsFor.LOCK, "it to ask for its locks")
-            triggerer.states = {"lock": "failed"}
-            await triggerer.user_acts(second)
-
-        asyncio.run(body())
+        options = {"max_leases": 1, "lease_group": "rerun"}
+        first = await triggerer.start(lock(**options), logical_date=DAY, run_id="first")
+        await triggerer.event(first)
+        second = await triggerer.start(lock(writes=["dw.other"], **options), logical_date=DAY, run_id="second")
+        await triggerer.until(manager.waiters, "a waiter")
+        assert [waiter.waits_for for waiter in manager.waiters()] == [WaitsFor.LEASE]
+        manager.acquire(owner="unrelated", writes=["dw.other"])
+        lease = manager.lease_of("here/dag/first/lock/-1")
+        assert lease is not None
+        manager.release(lease)
+        await triggerer.until(lambda: manager.waiters()[0].waits_for is WaitsFor.LOCK, "it to ask for its locks")
+        triggerer.states = {"lock": "failed"}
+        await triggerer.user_acts(second)
         assert "Waiting for one of the leases of 'rerun'" in lines()
         assert "In the way: here/dag/first/lock/-1 holds a lease of 'rerun'" in lines()
         assert "In the way: unrelated (lease" in lines()

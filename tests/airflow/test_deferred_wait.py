@@ -13,30 +13,26 @@ from airflow.providers.common.compat.sdk import TaskDeferred
 from airflow.triggers.base import TaskFailedEvent
 
 from airflow_hivelock import compat
-from tests.airflow.deferred_task import OBJECT, OWNER, away, on_worker, trigger
+from tests.airflow.tasks import OBJECT, OWNER, away, on_worker, work_trigger
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from airflow_hivelock.locks import Lease, LockManager
+    from tests.airflow.conftest import Lines
     from tests.airflow.triggerer import Triggerer
 
 
-def test_its_trigger_tells_how_long_it_has_waited_in_all(
-    manager: LockManager, triggerer: Triggerer, lines: Callable[[], str]
+async def test_its_trigger_tells_how_long_it_has_waited_in_all(
+    manager: LockManager, triggerer: Triggerer, lines: Lines
 ) -> None:
-    async def body() -> None:
-        held = manager.acquire(owner="somebody", writes=[OBJECT])
-        trigger_id = await triggerer.defer(trigger(round_number=2, waited_s=40.0))
-        await triggerer.until(manager.waiters, "a waiter")
-        await asyncio.sleep(0.05)
-        manager.release(held)
-        event = await triggerer.event(trigger_id)
-        assert event.payload["free"] == 2
-        assert 40.05 <= event.payload["waited_s"] < 50
-        assert not triggerer.xcoms
-
-    asyncio.run(body())
+    held = manager.acquire(owner="somebody", writes=[OBJECT])
+    trigger_id = await triggerer.defer(work_trigger(round_number=2, waited_s=40.0))
+    await triggerer.until(manager.waiters, "a waiter")
+    await asyncio.sleep(0.05)
+    manager.release(held)
+    event = await triggerer.event(trigger_id)
+    assert event.payload["free"] == 2
+    assert 40.05 <= event.payload["waited_s"] < 50
+    assert not triggerer.xcoms
     assert away(manager) == [OWNER]
     assert on_worker({"free": 2, "waited_s": 40.1}) is None
     assert not manager.show()
@@ -44,7 +40,7 @@ def test_its_trigger_tells_how_long_it_has_waited_in_all(
 
 
 def test_the_whole_wait_is_told_over_two_rounds(
-    manager: LockManager, triggerer: Triggerer, lines: Callable[[], str], monkeypatch: pytest.MonkeyPatch
+    manager: LockManager, triggerer: Triggerer, lines: Lines, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """In the log, the metric, the listing and the history: the time for a worker slot too, which no time-out counts."""
     sent: dict[str, float] = {}
@@ -59,7 +55,7 @@ def test_the_whole_wait_is_told_over_two_rounds(
         return (await triggerer.event(trigger_id)).payload
 
     listed: list[datetime] = []
-    first = asyncio.run(frees(trigger(), manager.acquire(owner="first", writes=[OBJECT])))
+    first = asyncio.run(frees(work_trigger(), manager.acquire(owner="first", writes=[OBJECT])))
     time.sleep(0.5)  # for a worker slot
     outrun = manager.acquire(owner="second", writes=[OBJECT], priority=10)
     with pytest.raises(TaskDeferred) as deferred:
@@ -80,7 +76,7 @@ def test_the_whole_wait_is_told_over_two_rounds(
     assert re.search(r"after waiting [1-9]\d* s, for first and second", acquired)
 
 
-def test_the_time_out_spans_all_rounds(manager: LockManager, triggerer: Triggerer, lines: Callable[[], str]) -> None:
+async def test_the_time_out_spans_all_rounds(manager: LockManager, triggerer: Triggerer, lines: Lines) -> None:
     manager.acquire(owner="somebody", writes=[OBJECT])
     with pytest.raises(TaskDeferred) as deferred:
         on_worker({"free": 1, "waited_s": 59.5}, timeout=timedelta(minutes=1))
@@ -88,11 +84,7 @@ def test_the_time_out_spans_all_rounds(manager: LockManager, triggerer: Triggere
     _, kwargs = deferred.value.trigger.serialize()
     assert (kwargs["round_number"], kwargs["timeout_s"]) == (2, 60)
     assert 59.5 <= kwargs["waited_s"] < 60
-
-    async def body() -> None:
-        begun = asyncio.get_running_loop().time()
-        assert isinstance(await triggerer.event(await triggerer.defer(deferred.value.trigger)), TaskFailedEvent)
-        assert asyncio.get_running_loop().time() - begun < 30
-
-    asyncio.run(body())
+    begun = asyncio.get_running_loop().time()
+    assert isinstance(await triggerer.event(await triggerer.defer(deferred.value.trigger)), TaskFailedEvent)
+    assert asyncio.get_running_loop().time() - begun < 30
     assert "within 60 s: somebody holds" in lines()

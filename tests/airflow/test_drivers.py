@@ -22,7 +22,7 @@ from airflow_hivelock.triggers import drivers
 from airflow_hivelock.work import applications
 from airflow_hivelock.work.processes import Processes
 from airflow_hivelock.work.spark_job import SparkJob
-from tests.airflow.locked_work import DAY, dag
+from tests.airflow.tasks import DAY, dag
 from tests.airflow.test_keeper_frees import keep
 from tests.support.clusters.resource_manager import ResourceManager
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from tests.airflow.conftest import Ran
+    from tests.airflow.conftest import Run
 
 APPLICATION = "application_1_0001"
 
@@ -141,7 +141,7 @@ def test_a_lock_stays_where_yarn_does_not_answer_and_is_suspect_when_it_has_expi
 
 
 def test_a_local_drivers_lock_goes_with_its_process(
-    store: LockManager, start: Callable[..., subprocess.Popen[str]], run: Callable[..., Ran]
+    store: LockManager, start: Callable[..., subprocess.Popen[str]], run: Run
 ) -> None:
     driver = start("here", "local[2]")
     keep(2)

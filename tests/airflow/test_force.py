@@ -6,7 +6,7 @@ import os
 import signal
 import subprocess
 import warnings
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +20,7 @@ from airflow_hivelock import HiveForceUnlockOperator, HiveLockOperator
 from airflow_hivelock.locks import InvalidRequest
 from airflow_hivelock.operators import force_unlock
 from airflow_hivelock.work.stale import judge
+from tests.airflow.tasks import DAY
 from tests.support.airflow_names import DagBag
 
 if TYPE_CHECKING:
@@ -27,9 +28,8 @@ if TYPE_CHECKING:
 
     from airflow_hivelock.locks import Lease, LockManager
     from airflow_hivelock.work.stale import Verdict
-    from tests.airflow.conftest import Ran
+    from tests.airflow.conftest import Run
 
-DAY = datetime(2013, 1, 15, tzinfo=UTC)
 NOW = timedelta(0)
 
 
@@ -229,7 +229,7 @@ def test_what_a_template_did_not_turn_into_a_value_is_refused(wrong: dict[str, A
         HiveForceUnlockOperator.execute.__wrapped__(operator, Context())  # type: ignore[attr-defined]
 
 
-def test_in_a_run_it_frees_what_an_earlier_run_left(manager: LockManager, run: Callable[..., Ran]) -> None:
+def test_in_a_run_it_frees_what_an_earlier_run_left(manager: LockManager, run: Run) -> None:
     with DAG("leaves", schedule=None, start_date=DAY) as leaves:
         HiveLockOperator(task_id="lock", writes=["dw.delays"])
     with DAG(
@@ -247,11 +247,7 @@ def test_in_a_run_it_frees_what_an_earlier_run_left(manager: LockManager, run: C
 
 @pytest.mark.parametrize(("conf", "left"), [({}, []), ({"dry_run": True}, ["dw", "dw.delays"])])
 def test_the_example_frees_what_is_stale_unless_it_is_told_only_to_say_so(
-    conf: dict[str, Any],
-    left: list[str],
-    manager: LockManager,
-    run: Callable[..., Ran],
-    monkeypatch: pytest.MonkeyPatch,
+    conf: dict[str, Any], left: list[str], manager: LockManager, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with DAG("leaves", schedule=None, start_date=DAY) as leaves:
         HiveLockOperator(task_id="lock", writes=["dw.delays"])

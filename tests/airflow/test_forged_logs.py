@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
+from unittest.mock import Mock
 
 import pytest
 import structlog
@@ -20,9 +20,8 @@ from airflow_hivelock.work.applications import encode
 from tests.airflow.test_keeper_frees import Airflow, airflow, gone, keep
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from airflow_hivelock.locks import LockManager
+    from tests.airflow.conftest import Lines
 
 __all__ = ["airflow"]
 
@@ -56,9 +55,7 @@ class TestKeeper:
         airflow.knows(RUN, "failed", load="failed")
         return lease
 
-    def test_of_a_lease_that_it_frees(
-        self, run: str, airflow: Airflow, manager: LockManager, lines: Callable[[], str]
-    ) -> None:
+    def test_of_a_lease_that_it_frees(self, run: str, airflow: Airflow, manager: LockManager, lines: Lines) -> None:
         self.failed(run, airflow, manager)
         assert not keep()
         assert not manager.show()
@@ -67,12 +64,7 @@ class TestKeeper:
         assert is_clean(lines())
 
     def test_of_a_lease_that_it_keeps(
-        self,
-        run: str,
-        airflow: Airflow,
-        manager: LockManager,
-        lines: Callable[[], str],
-        monkeypatch: pytest.MonkeyPatch,
+        self, run: str, airflow: Airflow, manager: LockManager, lines: Lines, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         self.failed(run, airflow, manager)
         monkeypatch.setattr("airflow_hivelock.work.stale.running", lambda works: ["process 7\x1b[2J\nof a stranger"])
@@ -81,29 +73,16 @@ class TestKeeper:
         assert is_clean(lines())
 
     def test_of_a_lease_that_it_cannot_judge(
-        self,
-        run: str,
-        airflow: Airflow,
-        manager: LockManager,
-        lines: Callable[[], str],
-        monkeypatch: pytest.MonkeyPatch,
+        self, run: str, airflow: Airflow, manager: LockManager, lines: Lines, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        def fails(*_: Any, **__: Any) -> Any:
-            raise RuntimeError("it broke")
-
         lease = self.failed(run, airflow, manager)
-        monkeypatch.setattr("airflow_hivelock.triggers.keeper.judge_work", fails)
+        monkeypatch.setattr("airflow_hivelock.triggers.keeper.judge_work", Mock(side_effect=RuntimeError("it broke")))
         assert is_clean(keep()[lease.id])
         assert "is kept, because it cannot be checked" in lines()
         assert is_clean(lines())
 
     def test_of_a_waiter_that_it_takes_off_the_list(
-        self,
-        run: str,
-        airflow: Airflow,
-        manager: LockManager,
-        lines: Callable[[], str],
-        monkeypatch: pytest.MonkeyPatch,
+        self, run: str, airflow: Airflow, manager: LockManager, lines: Lines, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         request = rules.request(self.owner(run), writes=[OBJECT], deferred=DeferredGrant())
         manager.begin(request, lambda: None).poll()
@@ -114,7 +93,7 @@ class TestKeeper:
 
 
 class TestWaiter:
-    def test_of_those_in_its_way(self, manager: LockManager, lines: Callable[[], str]) -> None:
+    def test_of_those_in_its_way(self, manager: LockManager, lines: Lines) -> None:
         held = manager.acquire(owner=RUN, writes=[OBJECT])
         first = manager.begin(rules.request(f"second {RUN}", writes=[OBJECT]), lambda: None)
         first.poll()
@@ -134,8 +113,8 @@ class TestWaiter:
         assert is_clean(lines())
         assert is_clean(wait.round().past)
 
-    def test_of_what_became_of_those_ahead(
-        self, manager: LockManager, lines: Callable[[], str], monkeypatch: pytest.MonkeyPatch
+    async def test_of_what_became_of_those_ahead(
+        self, manager: LockManager, lines: Lines, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         async def failed(_: Any) -> str:
             return "its run has failed"
@@ -146,12 +125,8 @@ class TestWaiter:
         (entry,) = manager.audit()
         forged = replace(entry, user=f"ann{RUN}", reason=f"over{RUN}")
         monkeypatch.setattr(manager.backend, "audit", lambda: [forged])
-
-        async def body() -> None:
-            async with RunsAhead("here", lambda: manager, structlog.get_logger()) as runs:
-                await runs.tell_last([InTheWay(owner, False, datetime(2013, 1, 1, tzinfo=UTC))])
-
-        asyncio.run(body())
+        async with RunsAhead("here", lambda: manager, structlog.get_logger()) as runs:
+            await runs.tell_last([InTheWay(owner, False, datetime(2013, 1, 1, tzinfo=UTC))])
         assert "its run has failed" in lines()
         assert "force-released" in lines()
         assert lines().count(SHOWN) == 4

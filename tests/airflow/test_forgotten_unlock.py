@@ -2,30 +2,26 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from airflow.providers.standard.operators.empty import EmptyOperator
-from airflow.sdk import DAG, task
+from airflow.sdk import task
 
 from airflow_hivelock import HiveLockOperator, HiveUnlockOperator, release_locks
 from airflow_hivelock.locks import InvalidRequest
+from tests.airflow.tasks import DAY
+from tests.airflow.tasks import dag as dag_named
 from tests.support.airflow_names import DagBag
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from airflow_hivelock.locks import LockManager
-    from tests.airflow.conftest import Ran
+    from tests.airflow.conftest import Lines, Run
 
-DAY = datetime(2013, 1, 15, tzinfo=UTC)
+dag = partial(dag_named, "forgets")
+
 WARNING = "No task of forgets releases the locks of lock"
-
-
-def dag(**options: Any) -> DAG:
-    return DAG("forgets", schedule=None, start_date=DAY, **options)
 
 
 def told(context: Any) -> None:
@@ -34,7 +30,7 @@ def told(context: Any) -> None:
 
 @pytest.mark.parametrize("waiting", ["trigger", "defer", "reschedule", "poke"])
 def test_a_lock_that_nobody_releases_says_so_in_its_own_log(
-    waiting: Any, manager: LockManager, run: Callable[..., Ran], lines: Callable[[], str]
+    waiting: Any, manager: LockManager, run: Run, lines: Lines
 ) -> None:
     with dag() as forgets:
         HiveLockOperator(task_id="lock", writes=["dw.t"], waiting=waiting) >> EmptyOperator(task_id="work")
@@ -44,9 +40,7 @@ def test_a_lock_that_nobody_releases_says_so_in_its_own_log(
 
 
 @pytest.mark.parametrize("how", ["unlock", "teardown", "callback", "behind", "wrapped", "partial"])
-def test_a_lock_that_somebody_releases_says_nothing(
-    how: str, manager: LockManager, run: Callable[..., Ran], lines: Callable[[], str]
-) -> None:
+def test_a_lock_that_somebody_releases_says_nothing(how: str, manager: LockManager, run: Run, lines: Lines) -> None:
     callback: Any = {"wrapped": told, "partial": partial(release_locks)}.get(how, release_locks)
     with dag(on_success_callback=callback if how in ("wrapped", "partial") else None) as forgets:
         lock = HiveLockOperator(
@@ -75,7 +69,7 @@ def test_an_unlock_without_a_lock_upstream_breaks_its_dag(manager: LockManager) 
 
 
 def test_an_unlock_that_airflow_did_not_look_at_fails_when_it_runs(
-    manager: LockManager, run: Callable[..., Ran], monkeypatch: pytest.MonkeyPatch
+    manager: LockManager, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(HiveUnlockOperator, "resolve_template_files", lambda self: None)
     said: list[str] = []
@@ -85,7 +79,7 @@ def test_an_unlock_that_airflow_did_not_look_at_fails_when_it_runs(
     assert "no HiveLockOperator is upstream" in said[0]
 
 
-def test_an_unlock_that_is_given_a_lease_needs_no_lock_upstream(manager: LockManager, run: Callable[..., Ran]) -> None:
+def test_an_unlock_that_is_given_a_lease_needs_no_lock_upstream(manager: LockManager, run: Run) -> None:
     lease = manager.acquire(owner="here/other/run/lock/-1", writes=["dw.t"])
     with dag() as forgets:
         HiveUnlockOperator(task_id="unlock", lease=lease.to_json(), lease_dag_id="other")

@@ -5,19 +5,21 @@ from __future__ import annotations
 import json
 import os
 from contextlib import contextmanager
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
+from functools import partial
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from airflow.providers.common.sql.operators.sql import SQLExecuteQueryOperator
-from airflow.sdk import DAG
 from thrift.transport.TTransport import TTransportException
 
 from airflow_hivelock import HiveLockOperator, hooks, locked
 from airflow_hivelock.locks import InvalidRequest, Unsupported
 from airflow_hivelock.locks.hive.sql import setting
 from airflow_hivelock.operators import hive_jobs
+from tests.airflow.tasks import DAY
+from tests.airflow.tasks import dag as dag_named
 from tests.support.servers import HiveServer2
 from tests.support.servers.jvm import jars
 
@@ -26,8 +28,10 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from airflow_hivelock.locks import LockManager
-    from tests.airflow.conftest import Ran
+    from tests.airflow.conftest import Run
     from tests.support.servers import ZooKeeperServer
+
+dag = partial(dag_named, "hive_jobs")
 
 pytestmark = [
     pytest.mark.integration,
@@ -37,7 +41,6 @@ pytestmark = [
     ),
 ]
 
-DAY = datetime(2013, 1, 15, tzinfo=UTC)
 PARTITION = "PARTITION (dt='2013-01-15')"
 INSERT = "INSERT OVERWRITE TABLE dw.delays PARTITION (dt='{{ ds }}') SELECT a FROM dw.flights WHERE dt = '{{ ds }}'"
 LOCKS = [
@@ -175,10 +178,6 @@ def cli(**given: Any) -> Any:
     )
 
 
-def dag() -> DAG:
-    return DAG("hive_jobs", schedule=None, start_date=DAY)
-
-
 def shown(manager: LockManager) -> list[str]:
     return sorted(f"{holder.object} {holder.mode.value}" for holder in manager.show())
 
@@ -222,7 +221,7 @@ def test_its_statement_waits_for_no_lock_of_its_own_task(
     asks: str,
     request: pytest.FixtureRequest,
     use: Callable[[Site], LockManager],
-    run: Callable[..., Ran],
+    run: Run,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Which it would, as the first run shows."""
@@ -242,7 +241,7 @@ def test_its_statement_waits_for_no_lock_of_its_own_task(
     assert not manager.show()
 
 
-def test_the_example_runs(in_zookeeper: Site, use: Callable[[Site], LockManager], run: Callable[..., Ran]) -> None:
+def test_the_example_runs(in_zookeeper: Site, use: Callable[[Site], LockManager], run: Run) -> None:
     from dags_examples.hive_daily import works
 
     use(in_zookeeper)
@@ -252,7 +251,7 @@ def test_the_example_runs(in_zookeeper: Site, use: Callable[[Site], LockManager]
 
 
 def test_a_session_keeps_its_locks_where_the_lease_is_in_another_namespace(
-    in_zookeeper: Site, use: Callable[[Site], LockManager], run: Callable[..., Ran]
+    in_zookeeper: Site, use: Callable[[Site], LockManager], run: Run
 ) -> None:
     """Nobody's would protect its statement otherwise."""
     store = in_zookeeper.connections["HIVELOCK_DEFAULT"]
@@ -270,7 +269,7 @@ def test_a_session_keeps_its_locks_where_the_lease_is_in_another_namespace(
 
 
 def test_while_it_works_other_sessions_of_hive_stay_out(
-    in_zookeeper: Site, use: Callable[[Site], LockManager], run: Callable[..., Ran]
+    in_zookeeper: Site, use: Callable[[Site], LockManager], run: Run
 ) -> None:
     manager = use(in_zookeeper)
     seen: list[Any] = []
@@ -294,7 +293,7 @@ def test_while_it_works_other_sessions_of_hive_stay_out(
     ],
 )
 def test_its_locks_stay_where_hiveserver2_may_go_on_with_a_statement(
-    error: Exception, kept: bool, in_zookeeper: Site, use: Callable[[Site], LockManager], run: Callable[..., Ran]
+    error: Exception, kept: bool, in_zookeeper: Site, use: Callable[[Site], LockManager], run: Run
 ) -> None:
     """HiveServer2 continues a statement without locks when its client is gone. The death of the task shows nothing
     about it.
@@ -314,7 +313,7 @@ def test_its_locks_stay_where_hiveserver2_may_go_on_with_a_statement(
 
 
 def test_a_lease_of_another_task_serves_as_well(
-    in_zookeeper: Site, use: Callable[[Site], LockManager], run: Callable[..., Ran]
+    in_zookeeper: Site, use: Callable[[Site], LockManager], run: Run
 ) -> None:
     manager = use(in_zookeeper)
     with dag() as works:
@@ -325,7 +324,7 @@ def test_a_lease_of_another_task_serves_as_well(
 
 
 def test_a_lease_of_another_task_in_hives_metastore_is_refused(
-    in_metastore: Site, use: Callable[[Site], LockManager], run: Callable[..., Ran], capfd: pytest.CaptureFixture[str]
+    in_metastore: Site, use: Callable[[Site], LockManager], run: Run, capfd: pytest.CaptureFixture[str]
 ) -> None:
     manager = use(in_metastore)
     with dag() as works:
@@ -337,7 +336,7 @@ def test_a_lease_of_another_task_in_hives_metastore_is_refused(
 
 
 def test_a_hive_that_locks_elsewhere_keeps_its_locks(
-    in_zookeeper: Site, in_metastore: Site, use: Callable[[Site], LockManager], run: Callable[..., Ran]
+    in_zookeeper: Site, in_metastore: Site, use: Callable[[Site], LockManager], run: Run
 ) -> None:
     """Otherwise its transactional tables would be written without locks. The locks here block none of them."""
     seen: list[Any] = []

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from threading import Event
 from typing import TYPE_CHECKING, Any
 
@@ -19,20 +19,19 @@ from airflow_hivelock.work import applications
 from airflow_hivelock.work.lease_holder import LeaseHolder
 from airflow_hivelock.work.processes import MARK
 from airflow_hivelock.work.stale import is_for_its_task
+from tests.airflow.tasks import DAY
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from airflow_hivelock.locks import LockManager
-    from tests.airflow.conftest import Ran
+    from tests.airflow.conftest import Ran, Run
 
-    Python = Callable[..., Ran]
-
-DAY = datetime(2013, 1, 15, tzinfo=UTC)
+    Python = Run
 
 
 @pytest.fixture
-def python(run: Callable[..., Ran]) -> Python:
+def python(run: Run) -> Python:
     """Run a function in a task: ``python(function, **what @task takes)``."""
 
     def python(function: Callable[[], Any], decorator: Any = task, **options: Any) -> Ran:

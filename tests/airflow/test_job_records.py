@@ -13,13 +13,13 @@ from airflow_hivelock.locks.errors import InvalidRequest
 from airflow_hivelock.work import applications
 from airflow_hivelock.work.jobs import table
 from airflow_hivelock.work.jobs.job import Job
-from tests.airflow.locked_work import DAY, NAMES, Defers, dag
+from tests.airflow.tasks import DAY, NAMES, Defers, dag
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
     from airflow_hivelock.locks import LockManager
-    from tests.airflow.conftest import Ran
+    from tests.airflow.conftest import Run
 
 RUNS: set[str] = set()
 """What the cluster runs."""
@@ -81,7 +81,7 @@ def recorded(manager: LockManager) -> Any:
 
 
 @pytest.fixture
-def runs(manager: LockManager, run: Callable[..., Ran]) -> Callable[..., tuple[str | None, list[Any]]]:
+def runs(manager: LockManager, run: Run) -> Callable[..., tuple[str | None, list[Any]]]:
     """``runs(act)``: how a task with that work ends, and what its lease, if it is held, records then."""
 
     def make(act: Callable[[Submits], Any]) -> tuple[str | None, list[Any]]:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import partial
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, ClassVar, Self
-from unittest.mock import MagicMock
+from unittest.mock import MagicMock, Mock
 
 import pytest
 
@@ -166,11 +166,7 @@ class TestInTime:
         for ask in (Raises().running, Raises().cancel, partial(Raises().ends, 0)):
             with pytest.raises(CannotTell, match=type(error).__name__):
                 ask()
-
-        def load(name: str) -> Any:
-            raise error
-
-        monkeypatch.setattr(table, "kind", load)
+        monkeypatch.setattr(table, "kind", Mock(side_effect=error))
         with pytest.raises(CannotTell):
             applications.decode('{"kind": "raises"}')
 

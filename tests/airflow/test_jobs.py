@@ -4,51 +4,32 @@ from __future__ import annotations
 
 import importlib.util
 import json
-import sys
 import threading
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 import pytest
-from airflow.providers.common.compat.sdk import AirflowTaskTimeout, BaseOperator, ResumableJobMixin, task
-from airflow.triggers.base import BaseTrigger, TriggerEvent
+from airflow.providers.common.compat.sdk import AirflowTaskTimeout, task
 
-from airflow_hivelock import HiveLockMixin, HiveLockOperator, HiveUnlockOperator, release_locks
+from airflow_hivelock import HiveLockOperator, HiveUnlockOperator, release_locks
 from airflow_hivelock.locks.errors import CannotTell, StoreUnavailable
-from airflow_hivelock.locks.model import Work
 from airflow_hivelock.work import applications, lease_holder
 from airflow_hivelock.work.jobs import resumable, table, trust
 from airflow_hivelock.work.jobs.resumable import Asking, ResumableJob
 from airflow_hivelock.work.processes import Processes
-from tests.airflow.locked_work import DAY, NAMES, dag
+from tests.airflow import batches
+from tests.airflow.batches import CLUSTER, PATH, BatchOperator, LockedBatch, LockedTells, batch
+from tests.airflow.tasks import DAY, NAMES, LockedWork, dag
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Iterator
-    from pathlib import Path
+    from collections.abc import Iterator
 
     from airflow_hivelock.locks import LockManager
-    from tests.airflow.conftest import Ran
+    from tests.airflow.conftest import Ran, Run
 
 
-class Submits(BaseOperator):
-    """Hands work on to a cluster, and waits for it."""
-
-    def __init__(self, *, act: Callable[[], Any], **kwargs: Any) -> None:
-        super().__init__(**kwargs)
-        self.act = act
-
-    def execute(self, context: Any) -> Any:
-        self.act()
-
-
-class LockedSubmits(HiveLockMixin, Submits):
-    pass
-
-
-def test_the_work_of_an_operator_that_nobody_knows_is_not_over_with_its_process(
-    manager: LockManager, run: Callable[..., Ran]
-) -> None:
+def test_the_work_of_an_operator_that_nobody_knows_is_not_over_with_its_process(manager: LockManager, run: Run) -> None:
     """As when the worker is killed: a process that checks the lease never counts the task's own process."""
     said: list[str] = []
 
@@ -58,114 +39,10 @@ def test_the_work_of_an_operator_that_nobody_knows_is_not_over_with_its_process(
         said.append(str(caught.value))
 
     with dag() as works:
-        LockedSubmits(task_id="job", act=killed, **NAMES)
+        LockedWork(task_id="job", act=lambda _: killed(), **NAMES)
     assert run(works, logical_date=DAY).tasks == {"job": "success"}
     assert "work_ends_with_process" in said[0]
     assert not manager.show(), "it says itself that it is over"
-
-
-CLUSTER: dict[int, str] = {}
-"""The state of each job by its id; ids count from 1."""
-
-
-class Waits(BaseTrigger):
-    def serialize(self) -> tuple[str, dict[str, Any]]:
-        return f"{__name__}.Waits", {}
-
-    async def run(self) -> AsyncIterator[TriggerEvent]:
-        CLUSTER[max(CLUSTER)] = "SUCCESS"
-        yield TriggerEvent("ended")  # type: ignore[no-untyped-call]
-
-
-class BatchOperator(ResumableJobMixin, BaseOperator):
-    """As Livy's and those of Databricks are: waits for its job, defers to it, or does neither."""
-
-    external_id_key = "batch"
-    at: Callable[[str], Any] = staticmethod(lambda _: None)
-
-    def __init__(
-        self,
-        *,
-        batch_conn_id: str = "batch_default",
-        deferrable: bool = False,
-        wait: bool = True,
-        **kwargs: Any,
-    ) -> None:
-        super().__init__(**kwargs)
-        self.batch_conn_id = batch_conn_id
-        self.deferrable = deferrable
-        self.wait = wait
-        self.batch_id: int | None = None
-
-    def execute(self, context: Any) -> Any:
-        if not self.deferrable and self.wait:
-            return self.execute_resumable(context)
-        self.submit_job(context)
-        if self.deferrable:
-            self.at("defers")
-            self.defer(trigger=Waits(), method_name="execute_complete")  # type: ignore[no-untyped-call]
-        return None
-
-    def execute_complete(self, context: Any, event: Any) -> None:
-        self.at("resumed")
-
-    def submit_job(self, context: Any) -> Any:
-        self.at("submits")
-        job_id = max(CLUSTER, default=0) + 1
-        CLUSTER[job_id] = "RUNNING"
-        self.at("submitted")
-        self.batch_id = job_id
-        self.at("knows")
-        return job_id
-
-    def get_job_status(self, external_id: Any, context: Any) -> str:
-        if self.batch_conn_id == "away":
-            raise ConnectionError("nobody answers")
-        return CLUSTER.get(external_id, "NOT_FOUND")
-
-    def is_job_active(self, status: str) -> bool:
-        return status == "RUNNING"
-
-    def is_job_succeeded(self, status: str) -> bool:
-        return status == "SUCCESS"
-
-    def poll_until_complete(self, external_id: Any, context: Any) -> None:
-        self.batch_id = external_id
-        self.at("polls")
-        if CLUSTER[external_id] == "RUNNING":
-            CLUSTER[external_id] = "SUCCESS"
-
-    def get_job_result(self, external_id: Any, context: Any) -> None:
-        pass
-
-    def on_kill(self) -> None:
-        if self.batch_id is not None:
-            del CLUSTER[self.batch_id]
-
-
-class LockedBatch(HiveLockMixin, BatchOperator):
-    pass
-
-
-class Tells(BatchOperator):
-    def __init__(self, *, password: str, **kwargs: Any) -> None:
-        super().__init__(**kwargs)
-        self.password = password
-
-    def get_job_status(self, external_id: Any, context: Any) -> str:
-        return super().get_job_status(external_id, context)
-
-
-class LockedTells(HiveLockMixin, Tells):
-    pass
-
-
-def batch(at: Callable[[str], Any], **options: Any) -> None:
-    """A task that calls *at* with the name of each moment of its work."""
-    LockedBatch(task_id="job", **options).at = at
-
-
-PATH = f"{__name__}.BatchOperator"
 
 
 @pytest.fixture(params=["listed", "unlisted"])
@@ -196,7 +73,7 @@ def said_if_killed_now(manager: LockManager) -> str:
 
 @pytest.mark.parametrize("deferrable", [False, True], ids=["waits", "defers"])
 def test_its_job_counts_from_the_moment_of_its_submission(
-    deferrable: bool, known: str, manager: LockManager, run: Callable[..., Ran]
+    deferrable: bool, known: str, manager: LockManager, run: Run
 ) -> None:
     said: dict[str, str] = {}
     with dag() as works:
@@ -214,9 +91,7 @@ def test_its_job_counts_from_the_moment_of_its_submission(
         assert said["polls"] == "['job 1 of BatchOperator of job']"
 
 
-def test_a_task_that_does_not_wait_leaves_its_locks_to_its_job(
-    known: str, manager: LockManager, run: Callable[..., Ran]
-) -> None:
+def test_a_task_that_does_not_wait_leaves_its_locks_to_its_job(known: str, manager: LockManager, run: Run) -> None:
     with dag() as works:
         LockedBatch(task_id="job", wait=False, on_success_callback=release_locks, **NAMES)
     assert run(works, logical_date=DAY).state == "success"
@@ -229,7 +104,7 @@ def test_a_task_that_does_not_wait_leaves_its_locks_to_its_job(
 
 @pytest.mark.parametrize("status", ["RUNNING", "FAILED"])
 def test_the_locks_of_a_task_that_fails_go_with_its_job(
-    status: str, known: str, manager: LockManager, run: Callable[..., Ran]
+    status: str, known: str, manager: LockManager, run: Run
 ) -> None:
     def fail(moment: str) -> None:
         if moment == "polls":
@@ -244,7 +119,7 @@ def test_the_locks_of_a_task_that_fails_go_with_its_job(
 
 @pytest.mark.parametrize("cancels", [True, False])
 def test_a_kill_frees_the_locks_once_the_cluster_has_ended_the_job(
-    cancels: bool, known: str, manager: LockManager, run: Callable[..., Ran], monkeypatch: pytest.MonkeyPatch
+    cancels: bool, known: str, manager: LockManager, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(lease_holder, "STOP_S", 0.0)
     held: list[bool] = []
@@ -269,7 +144,7 @@ def test_a_kill_frees_the_locks_once_the_cluster_has_ended_the_job(
 
 @pytest.mark.parametrize("moment", ["submits", "submitted"])
 def test_killed_before_it_knows_its_job_it_keeps_its_locks(
-    moment: str, known: str, manager: LockManager, run: Callable[..., Ran]
+    moment: str, known: str, manager: LockManager, run: Run
 ) -> None:
     def kill(now: str) -> None:
         if now == moment:
@@ -286,7 +161,7 @@ def test_killed_before_it_knows_its_job_it_keeps_its_locks(
     [(TimeoutError("read timed out"), True), (ConnectionRefusedError("down"), False), (ValueError("bad file"), False)],
 )
 def test_a_submission_whose_answer_is_lost_may_have_been_made(
-    error: Exception, stays: bool, known: str, manager: LockManager, run: Callable[..., Ran]
+    error: Exception, stays: bool, known: str, manager: LockManager, run: Run
 ) -> None:
     def fail(now: str) -> None:
         if now == "submitted":
@@ -301,7 +176,7 @@ def test_a_submission_whose_answer_is_lost_may_have_been_made(
 class TestLaterTry:
     """A task after its earlier try was killed."""
 
-    def again(self, manager: LockManager, run: Callable[..., Ran], earlier: Any, **options: Any) -> Ran:
+    def again(self, manager: LockManager, run: Run, earlier: Any, **options: Any) -> Ran:
         @task
         def crash(given: Any) -> None:
             lease = manager.find(given["id"])
@@ -319,13 +194,13 @@ class TestLaterTry:
         CLUSTER[1] = "RUNNING"
         return ResumableJob(PATH, 1, {"batch_conn_id": "batch_default"}, "batch_id")
 
-    def test_goes_on_with_its_job(self, earlier: Any, manager: LockManager, run: Callable[..., Ran]) -> None:
+    def test_goes_on_with_its_job(self, earlier: Any, manager: LockManager, run: Run) -> None:
         assert self.again(manager, run, earlier).state == "success"
         assert CLUSTER == {1: "SUCCESS"}, "two writers"
 
     @pytest.mark.parametrize("options", [{"durable": False}, {"deferrable": True}, {"wait": False}])
     def test_that_submits_anew_ends_it_first(
-        self, options: Any, earlier: Any, manager: LockManager, run: Callable[..., Ran], monkeypatch: pytest.MonkeyPatch
+        self, options: Any, earlier: Any, manager: LockManager, run: Run, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         alone: list[dict[int, str]] = []
         monkeypatch.setattr(
@@ -334,15 +209,13 @@ class TestLaterTry:
         self.again(manager, run, earlier, **options)
         assert alone in ([{}], []), "two writers"
 
-    def test_whose_submission_nobody_knows_of_does_not_start(
-        self, known: str, manager: LockManager, run: Callable[..., Ran]
-    ) -> None:
+    def test_whose_submission_nobody_knows_of_does_not_start(self, known: str, manager: LockManager, run: Run) -> None:
         assert self.again(manager, run, Processes(pid=0, submits=True)).tasks["job"] == "failed"
         assert not CLUSTER
         assert manager.show()
 
     def test_does_not_start_where_the_cluster_does_not_answer(
-        self, earlier: Any, known: str, manager: LockManager, run: Callable[..., Ran]
+        self, earlier: Any, known: str, manager: LockManager, run: Run
     ) -> None:
         away = replace(earlier, arguments={"batch_conn_id": "away"})
         assert self.again(manager, run, away).tasks["job"] == "failed"
@@ -351,7 +224,7 @@ class TestLaterTry:
 
 
 def test_a_job_is_recorded_once_the_lock_store_answers_again(
-    known: str, manager: LockManager, run: Callable[..., Ran], monkeypatch: pytest.MonkeyPatch
+    known: str, manager: LockManager, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(lease_holder, "RETRY_S", 0.01)
     original, outage, written = manager.record_work, iter(range(2)), threading.Event()
@@ -380,7 +253,7 @@ def test_a_job_is_recorded_once_the_lock_store_answers_again(
 @pytest.fixture
 def provided(monkeypatch: pytest.MonkeyPatch) -> None:
     """This module is one of operators of an installed provider, and no task of its has run in this process."""
-    monkeypatch.setattr(trust, "_providers", lambda: {__name__: frozenset({"batch"})})
+    monkeypatch.setattr(trust, "_providers", lambda: {batches.__name__: frozenset({"batch"})})
     monkeypatch.setattr(resumable, "_own_classes", {})
     monkeypatch.setattr(trust, "_own", set())
 
@@ -409,10 +282,10 @@ class TestRecord:
         with pytest.raises(CannotTell):
             applications.decode(json.dumps({"kind": "resumable", **asdict(self.JOB), **damage}))
 
-    @pytest.mark.parametrize("name", ["Submits", "json", "dag", "nothing"])
+    @pytest.mark.parametrize("name", ["Waits", "CLUSTER", "batch", "nothing"])
     def test_nothing_but_resumable_operators_is_made(self, name: str, provided: None) -> None:
         with pytest.raises(CannotTell, match="not a ResumableJobMixin"):
-            replace(self.JOB, operator=f"{__name__}.{name}").running()
+            replace(self.JOB, operator=f"{batches.__name__}.{name}").running()
 
     def test_nothing_of_another_module_is_made(self, provided: None) -> None:
         with pytest.raises(CannotTell, match=r"not imported, because only a record names it"):
@@ -431,7 +304,7 @@ class TestRecord:
         with pytest.raises(CannotTell, match="install apache-airflow-providers-apache-livy"):
             ResumableJob(livy, 7, {"livy_conn_id": "livy_default"}).running()
 
-    def test_secrets_stay_where_they_are(self, manager: LockManager, run: Callable[..., Ran]) -> None:
+    def test_secrets_stay_where_they_are(self, manager: LockManager, run: Run) -> None:
         CLUSTER.clear()
         texts: list[str] = []
 
@@ -451,7 +324,7 @@ class TestRecord:
 
 
 def test_a_batch_that_its_cluster_has_forgotten_since_it_ended_keeps_no_locks(
-    known: str, manager: LockManager, run: Callable[..., Ran]
+    known: str, manager: LockManager, run: Run
 ) -> None:
     with dag() as works:
         batch(lambda moment: CLUSTER.clear() if moment == "resumed" else None, deferrable=True, **NAMES)
@@ -459,95 +332,12 @@ def test_a_batch_that_its_cluster_has_forgotten_since_it_ended_keeps_no_locks(
     assert not manager.show()
 
 
-def test_a_class_says_itself_that_its_work_ends_with_its_process(manager: LockManager, run: Callable[..., Ran]) -> None:
-    class Local(Submits):
+def test_a_class_says_itself_that_its_work_ends_with_its_process(manager: LockManager, run: Run) -> None:
+    class LockedLocal(LockedWork):
         work_ends_with_process = True
-
-    class LockedLocal(HiveLockMixin, Local):  # type: ignore[misc]
-        pass
 
     said: list[str] = []
     with dag() as works:
-        LockedLocal(task_id="job", act=lambda: said.append(said_if_killed_now(manager)), **NAMES)
+        LockedLocal(task_id="job", act=lambda _: said.append(said_if_killed_now(manager)), **NAMES)
     assert run(works, logical_date=DAY).state == "success"
     assert said == ["[]"]
-
-
-@pytest.fixture
-def acme(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """An installed package with a kind of jobs that it registers; nothing of it has been imported."""
-    (tmp_path / "acme_jobs.py").write_text(
-        "from dataclasses import dataclass\n"
-        "from airflow_hivelock.work.jobs.job import Job\n"
-        "ENDED = []\n"
-        "@dataclass(frozen=True)\n"
-        "class Batch(Job):\n"
-        "    kind = 'acme-batch'\n"
-        f"    operators = {{{__name__ + '.Submits'!r}: 'job_id'}}\n"
-        "    batch_id: int\n"
-        "    @classmethod\n"
-        "    def of(cls, operator):\n"
-        "        return cls(operator.job_id)\n"
-        "    def running(self):\n"
-        "        return self.batch_id not in ENDED\n"
-        "    def cancel(self):\n"
-        "        ENDED.append(self.batch_id)\n"
-    )
-    info = tmp_path / "acme-1.0.dist-info"
-    info.mkdir()
-    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: acme\nVersion: 1.0\n")
-    (info / "entry_points.txt").write_text("[airflow_hivelock.jobs]\nacme-batch = acme_jobs:Batch\n")
-
-    def forget() -> None:
-        table.kind.cache_clear()
-        table.kind_of.cache_clear()
-        sys.modules.pop("acme_jobs", None)
-
-    forget()
-    monkeypatch.syspath_prepend(str(tmp_path))
-    yield info
-    forget()
-
-
-def test_a_kind_of_jobs_that_an_installed_package_registers_is_asked_for_by_every_process(acme: Path) -> None:
-    job = applications.decode('{"kind":"acme-batch","batch_id":7}')
-    assert job.running()
-    assert applications.running([Work("load", applications.encode(job), 7)])
-    job.stop()
-    assert not job.running()
-    found = table.kind_of(LockedSubmits)
-    assert found is not None
-    assert (found[0].__name__, found[1]) == ("Batch", "job_id")
-
-
-def test_a_kind_of_jobs_that_is_not_registered_is_neither_imported_nor_asked_for(acme: Path) -> None:
-    (acme / "entry_points.txt").unlink()
-    with pytest.raises(CannotTell, match="this version cannot read the recorded work"):
-        applications.decode('{"kind":"acme-batch","batch_id":7}')
-    with pytest.raises(CannotTell, match=r"not imported, because only a record names it.*airflow_hivelock.jobs"):
-        ResumableJob("acme_jobs.Batch", 7, {}).running()
-    assert "acme_jobs" not in sys.modules
-
-
-def test_kinds_of_others_are_found_by_their_entry_point(monkeypatch: pytest.MonkeyPatch) -> None:
-    @dataclass(frozen=True)
-    class Theirs(ResumableJob):
-        kind: ClassVar = "theirs"
-        operators: ClassVar = {f"{__name__}.Submits": "job_id"}
-
-    class Entry:
-        name = "theirs"
-
-        def load(self) -> type:
-            return Theirs
-
-    monkeypatch.setattr(table, "entry_points", lambda group, name="theirs": [Entry()] if name == "theirs" else [])
-    table.kind.cache_clear()
-    table.kind_of.cache_clear()
-    try:
-        assert table.kind_of(LockedSubmits) == (Theirs, "job_id")
-        job = Theirs(PATH, 1, {})
-        assert applications.decode(applications.encode(job)) == job
-    finally:
-        table.kind.cache_clear()
-        table.kind_of.cache_clear()

@@ -67,43 +67,35 @@ def renewed(manager: LockManager, monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 @pytest.mark.parametrize("silent", [MaskSecret, GetDRCount], ids=["connection", "runs"])
-def test_one_question_without_an_answer_is_enough_and_every_lease_is_renewed(
+async def test_one_question_without_an_answer_is_enough_and_every_lease_is_renewed(
     silent: type, airflow: Supervisor, renewed: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """While its database hangs, a triggerer's supervisor answers nothing: not even that the connection is unchanged."""
-
-    async def body() -> None:
-        keeper = HiveLockKeeper()
-        await keeper._keep()
-        assert len(renewed) == 3
-        airflow.silent, airflow.asked = silent, []
-        monkeypatch.setattr(comms, "ANSWER_S", 0.5)
-        await keeper._keep()
-
-    asyncio.run(body())
+    keeper = HiveLockKeeper()
+    await keeper._keep()
+    assert len(renewed) == 3
+    airflow.silent, airflow.asked = silent, []
+    monkeypatch.setattr(comms, "ANSWER_S", 0.5)
+    await keeper._keep()
     assert len(renewed) == 6
     assert airflow.asked.count(silent) == 1
     assert airflow.asked[-1] is silent, "it was asked again"
 
 
-def test_a_connection_that_cannot_be_found_while_airflow_is_silent_is_gone_by_as_it_was(
+async def test_a_connection_that_cannot_be_found_while_airflow_is_silent_is_gone_by_as_it_was(
     airflow: Supervisor, renewed: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Airflow's SDK says that there is none where its database could not be asked."""
-
-    async def body() -> None:
-        keeper = HiveLockKeeper()
+    keeper = HiveLockKeeper()
+    await keeper._keep()
+    monkeypatch.delenv("AIRFLOW_CONN_HIVELOCK_DEFAULT")
+    airflow.silent = GetDRCount
+    monkeypatch.setattr(comms, "ANSWER_S", 0.5)
+    await keeper._keep()
+    with pytest.raises(CannotTell, match="hivelock_default"):
+        await HiveLockKeeper()._keep()
+    airflow.silent = ()
+    monkeypatch.setattr(comms, "ANSWER_S", 120.0)
+    with pytest.raises(InvalidRequest, match="does not exist"):
         await keeper._keep()
-        monkeypatch.delenv("AIRFLOW_CONN_HIVELOCK_DEFAULT")
-        airflow.silent = GetDRCount
-        monkeypatch.setattr(comms, "ANSWER_S", 0.5)
-        await keeper._keep()
-        with pytest.raises(CannotTell, match="hivelock_default"):
-            await HiveLockKeeper()._keep()
-        airflow.silent = ()
-        monkeypatch.setattr(comms, "ANSWER_S", 120.0)
-        with pytest.raises(InvalidRequest, match="does not exist"):
-            await keeper._keep()
-
-    asyncio.run(body())
     assert len(renewed) == 6

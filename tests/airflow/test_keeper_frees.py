@@ -36,9 +36,10 @@ from airflow_hivelock.work.processes import MARK, Processes
 from airflow_hivelock.work.spark_job import SparkJob
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
     from airflow_hivelock.locks import Lease, LockManager
+    from tests.airflow.conftest import Lines
 
 
 class Airflow:
@@ -242,11 +243,7 @@ def test_a_cluster_that_does_not_answer_keeps_no_other_lease_waiting(
 
 @pytest.mark.parametrize("error", [SystemExit("a program"), AttributeError("a bug")])
 def test_a_lease_that_cannot_be_judged_keeps_no_other_from_being_freed_and_renewed(
-    error: BaseException,
-    airflow: Airflow,
-    manager: LockManager,
-    monkeypatch: pytest.MonkeyPatch,
-    lines: Callable[[], str],
+    error: BaseException, airflow: Airflow, manager: LockManager, monkeypatch: pytest.MonkeyPatch, lines: Lines
 ) -> None:
     """A stranger's record would otherwise end the triggerer, or let every lease of the store lapse."""
     judge = stale.judge_work

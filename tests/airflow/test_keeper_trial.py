@@ -6,6 +6,7 @@ import asyncio
 import json
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
+from unittest.mock import Mock
 
 import pytest
 import structlog
@@ -19,6 +20,8 @@ from airflow_hivelock.triggers.keeper import SUSPECT_LEASES, HiveLockKeeper, sus
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from tests.airflow.conftest import Lines
 
 CONNECTION = "AIRFLOW_CONN_HIVELOCK_DEFAULT"
 
@@ -99,7 +102,7 @@ def rounds(monkeypatch: pytest.MonkeyPatch, airflow: Answering) -> Callable[...,
 
 
 def test_a_store_that_has_not_answered_yet_is_tried_every_time(
-    stores: Stores, rounds: Callable[..., int], monkeypatch: pytest.MonkeyPatch, lines: Callable[[], str]
+    stores: Stores, rounds: Callable[..., int], monkeypatch: pytest.MonkeyPatch, lines: Lines
 ) -> None:
     """The triggerer may have been started while it is away: what is over is freed within a minute of its return."""
     monkeypatch.setenv(CONNECTION, connection("zk"))
@@ -114,13 +117,9 @@ def test_an_error_of_our_own_is_logged_with_its_place(
 ) -> None:
     """An outage needs no traceback; a bug cannot be found without one."""
     monkeypatch.setenv(CONNECTION, connection("zk"))
-
-    def broken(url: str, site: object = None) -> LockManager:
-        raise KeyError("a bug")
-
     with structlog.testing.capture_logs() as entries:
         rounds(HiveLockKeeper(), 1)
-        monkeypatch.setattr(hooks, "_shared_manager", broken)
+        monkeypatch.setattr(hooks, "_shared_manager", Mock(side_effect=KeyError("a bug")))
         rounds(HiveLockKeeper(), 1)
     told = [
         (entry["log_level"], entry.get("exc_info")) for entry in entries if "cannot be renewed" in str(entry["event"])
@@ -131,7 +130,7 @@ def test_an_error_of_our_own_is_logged_with_its_place(
 
 
 def test_a_connection_that_cannot_be_meant_is_tried_less_and_less_often(
-    stores: Stores, rounds: Callable[..., int], monkeypatch: pytest.MonkeyPatch, lines: Callable[[], str]
+    stores: Stores, rounds: Callable[..., int], monkeypatch: pytest.MonkeyPatch, lines: Lines
 ) -> None:
     def refused(url: str, site: object = None) -> LockManager:
         stores.tried.append(url)
@@ -146,7 +145,7 @@ def test_a_connection_that_cannot_be_meant_is_tried_less_and_less_often(
 
 
 def test_the_keeper_of_waiters_ends_with_a_store_that_never_answered(
-    stores: Stores, rounds: Callable[..., int], monkeypatch: pytest.MonkeyPatch, lines: Callable[[], str]
+    stores: Stores, rounds: Callable[..., int], monkeypatch: pytest.MonkeyPatch, lines: Lines
 ) -> None:
     monkeypatch.setenv(CONNECTION, connection("typo"))
     assert 30 < rounds(HiveLockKeeper(ends=True), 180) < 100
@@ -174,11 +173,7 @@ def test_a_store_that_has_worked_is_tried_every_time(
 
 @pytest.mark.parametrize("ends", [True, False])
 def test_a_connection_that_is_gone_is_noticed(
-    ends: bool,
-    stores: Stores,
-    rounds: Callable[..., int],
-    monkeypatch: pytest.MonkeyPatch,
-    lines: Callable[[], str],
+    ends: bool, stores: Stores, rounds: Callable[..., int], monkeypatch: pytest.MonkeyPatch, lines: Lines
 ) -> None:
     stores.good = {"zk"}
     monkeypatch.setenv(CONNECTION, connection("zk"))
@@ -189,10 +184,7 @@ def test_a_connection_that_is_gone_is_noticed(
 
 
 def test_a_connection_that_a_silent_airflow_does_not_find_is_gone_by_as_it_was(
-    airflow: Answering,
-    stores: Stores,
-    rounds: Callable[..., int],
-    monkeypatch: pytest.MonkeyPatch,
+    airflow: Answering, stores: Stores, rounds: Callable[..., int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stores.good = {"zk"}
     monkeypatch.setenv(CONNECTION, connection("zk"))

@@ -19,10 +19,8 @@ from airflow_hivelock.ui.plugin import HiveLocksPlugin
 from tests.support.airflow_names import DagSerialization
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from airflow_hivelock.locks import LockManager
-    from tests.airflow.conftest import Ran
+    from tests.airflow.conftest import Run
 
 KEY: Any = SimpleNamespace(dag_id="my dag", run_id="manual__1&2", task_id="load", map_index=3)
 
@@ -65,7 +63,7 @@ def test_the_api_server_makes_it_for_a_task_that_no_worker_has_ever_run(monkeypa
 
 
 def test_a_task_that_calls_hold_has_a_link_and_one_that_does_not_has_none(
-    manager: LockManager, run: Callable[..., Ran], monkeypatch: pytest.MonkeyPatch
+    manager: LockManager, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(DagSerialization, "_load_operator_extra_links", True)
     with DAG("holding", schedule=None, start_date=datetime(2013, 1, 1, tzinfo=UTC)) as dag:

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
+from functools import partial
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from airflow.providers.apache.spark.operators.spark_sql import SparkSqlOperator
-from airflow.sdk import DAG, BaseOperator
+from airflow.sdk import BaseOperator
 from airflow.triggers.base import TaskFailedEvent, TaskSuccessEvent
 
 from airflow_hivelock import (
@@ -30,15 +30,16 @@ from airflow_hivelock.locks.plan import (
 )
 from airflow_hivelock.spec import OFF, LockSpec, Owner
 from tests.airflow.conftest import HOME
+from tests.airflow.tasks import DAY
+from tests.airflow.tasks import dag as dag_named
 from tests.airflow.triggerer import Triggerer, starts_in_triggerer
 from tests.unit.test_types import Catalog
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from tests.airflow.conftest import Lines, Run
 
-    from tests.airflow.conftest import Ran
+dag = partial(dag_named, "sql")
 
-DAY = datetime(2013, 1, 15, tzinfo=UTC)
 SQL = "INSERT OVERWRITE TABLE dw.delays PARTITION (dt='{{ ds }}') SELECT * FROM dw.planes"
 LOCKS = ["dw SHARED", "dw.delays SHARED", "dw.delays/dt=2013-01-15 EXCLUSIVE", "dw.planes SHARED"]
 GIVEN: dict[str, Any] = {"lock_sql": SQL, "unpartitioned": ["dw.planes"]}
@@ -61,10 +62,6 @@ class LockedWork(HiveLockMixin, Work):
     pass
 
 
-def dag(**options: Any) -> DAG:
-    return DAG("sql", schedule=None, start_date=DAY, **options)
-
-
 def of_connection(monkeypatch: pytest.MonkeyPatch, **extra: Any) -> None:
     connection = {"conn_type": "hivelock", "extra": {"backend": "memory", "installation": "here", **extra}}
     monkeypatch.setenv("AIRFLOW_CONN_HIVELOCK_DEFAULT", json.dumps(connection))
@@ -79,7 +76,7 @@ def sql_file() -> str:
 @pytest.mark.parametrize("waiting", ["trigger", "defer", "poke"])
 @pytest.mark.parametrize("from_file", [False, True], ids=["text", "file"])
 def test_what_the_sql_reads_and_writes_is_locked(
-    waiting: Any, from_file: bool, sql_file: str, manager: LockManager, run: Callable[..., Ran]
+    waiting: Any, from_file: bool, sql_file: str, manager: LockManager, run: Run
 ) -> None:
     seen: list[list[str]] = []
     with dag(template_searchpath=str(HOME / "dags")) as made:
@@ -90,30 +87,25 @@ def test_what_the_sql_reads_and_writes_is_locked(
     assert not manager.show()
 
 
-def test_the_trigger_renders_and_plans_the_sql(manager: LockManager, triggerer: Triggerer) -> None:
-    async def body() -> None:
-        with dag():
-            task = HiveLockOperator(task_id="lock", **GIVEN)
-        event = await triggerer.event(await triggerer.start(task, logical_date=DAY))
-        assert isinstance(event, TaskSuccessEvent)
-
-    asyncio.run(body())
+async def test_the_trigger_renders_and_plans_the_sql(manager: LockManager, triggerer: Triggerer) -> None:
+    with dag():
+        task = HiveLockOperator(task_id="lock", **GIVEN)
+    event = await triggerer.event(await triggerer.start(task, logical_date=DAY))
+    assert isinstance(event, TaskSuccessEvent)
     assert sorted(f"{holder.object} {holder.mode.value}" for holder in manager.show()) == LOCKS
     assert {holder.query for holder in manager.show()} == {SQL.replace("{{ ds }}", "2013-01-15")}
 
 
-def test_a_files_text_is_shipped_to_the_triggerer(sql_file: str, manager: LockManager, triggerer: Triggerer) -> None:
+async def test_a_files_text_is_shipped_to_the_triggerer(
+    sql_file: str, manager: LockManager, triggerer: Triggerer
+) -> None:
     """Where no DAG files are."""
-
-    async def body() -> None:
-        with dag(template_searchpath=str(HOME / "dags")) as made:
-            task = HiveLockOperator(task_id="lock", **{**GIVEN, "lock_sql": sql_file})
-        made.resolve_template_files()  # type: ignore[no-untyped-call]  # as the DAG processor does
-        (HOME / "dags" / sql_file).unlink()
-        event = await triggerer.event(await triggerer.start(task, logical_date=DAY))
-        assert isinstance(event, TaskSuccessEvent)
-
-    asyncio.run(body())
+    with dag(template_searchpath=str(HOME / "dags")) as made:
+        task = HiveLockOperator(task_id="lock", **{**GIVEN, "lock_sql": sql_file})
+    made.resolve_template_files()  # type: ignore[no-untyped-call]  # as the DAG processor does
+    (HOME / "dags" / sql_file).unlink()
+    event = await triggerer.event(await triggerer.start(task, logical_date=DAY))
+    assert isinstance(event, TaskSuccessEvent)
     assert sorted(f"{holder.object} {holder.mode.value}" for holder in manager.show()) == LOCKS
 
 
@@ -137,16 +129,13 @@ def test_sql_that_includes_another_file_is_rendered_on_a_worker(sql_file: str) -
         ),
     ],
 )
-def test_sql_that_cannot_be_planned_locks_nothing(
-    sql: str, said: str, manager: LockManager, triggerer: Triggerer, lines: Callable[[], str]
+async def test_sql_that_cannot_be_planned_locks_nothing(
+    sql: str, said: str, manager: LockManager, triggerer: Triggerer, lines: Lines
 ) -> None:
-    async def body() -> None:
-        with dag():
-            task = HiveLockOperator(task_id="lock", lock_sql=sql)
-        event = await triggerer.event(await triggerer.start(task, logical_date=DAY))
-        assert isinstance(event, TaskFailedEvent)
-
-    asyncio.run(body())
+    with dag():
+        task = HiveLockOperator(task_id="lock", lock_sql=sql)
+    event = await triggerer.event(await triggerer.start(task, logical_date=DAY))
+    assert isinstance(event, TaskFailedEvent)
     assert said in lines()
     assert not manager.show()
 
@@ -186,12 +175,7 @@ def test_the_operators_own_schema_is_the_default_database(manager: LockManager) 
 @pytest.mark.parametrize("off_by", ["connection", "default_args", "task"])
 @pytest.mark.parametrize("waiting", ["trigger", "poke"])
 def test_locking_can_be_turned_off_and_says_what_that_risks(
-    off_by: str,
-    waiting: Any,
-    manager: LockManager,
-    run: Callable[..., Ran],
-    lines: Callable[[], str],
-    monkeypatch: pytest.MonkeyPatch,
+    off_by: str, waiting: Any, manager: LockManager, run: Run, lines: Lines, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if off_by == "connection":
         of_connection(monkeypatch, concurrency=False)
@@ -213,12 +197,7 @@ def test_locking_can_be_turned_off_and_says_what_that_risks(
 @pytest.mark.parametrize("waiting", ["trigger", "poke"])
 @pytest.mark.parametrize(("own", "locked"), [(None, False), (True, True)])
 def test_a_session_that_turns_locking_off_does_so_unless_the_task_says_otherwise(
-    waiting: Any,
-    own: bool | None,
-    locked: bool,
-    manager: LockManager,
-    run: Callable[..., Ran],
-    lines: Callable[[], str],
+    waiting: Any, own: bool | None, locked: bool, manager: LockManager, run: Run, lines: Lines
 ) -> None:
     seen: list[list[str]] = []
     given = {**GIVEN, "lock_sql": f"SET hive.support.concurrency=false; {SQL}", "support_concurrency": own}
@@ -231,7 +210,7 @@ def test_a_session_that_turns_locking_off_does_so_unless_the_task_says_otherwise
 
 
 def test_a_task_can_lock_although_its_connection_does_not(
-    manager: LockManager, run: Callable[..., Ran], monkeypatch: pytest.MonkeyPatch
+    manager: LockManager, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     of_connection(monkeypatch, concurrency=False)
     with dag() as made:
@@ -240,16 +219,13 @@ def test_a_task_can_lock_although_its_connection_does_not(
     assert manager.show("dw.delays")
 
 
-def test_the_trigger_locks_nothing_where_it_is_turned_off(
-    manager: LockManager, triggerer: Triggerer, lines: Callable[[], str]
+async def test_the_trigger_locks_nothing_where_it_is_turned_off(
+    manager: LockManager, triggerer: Triggerer, lines: Lines
 ) -> None:
-    async def body() -> None:
-        with dag():
-            task = HiveLockOperator(task_id="lock", writes=["dw.delays"], support_concurrency=False)
-        event = await triggerer.event(await triggerer.start(task, logical_date=DAY))
-        assert isinstance(event, TaskSuccessEvent)
-
-    asyncio.run(body())
+    with dag():
+        task = HiveLockOperator(task_id="lock", writes=["dw.delays"], support_concurrency=False)
+    event = await triggerer.event(await triggerer.start(task, logical_date=DAY))
+    assert isinstance(event, TaskSuccessEvent)
     assert [xcom.value for xcom in triggerer.xcoms] == [OFF]
     assert "NOT LOCKED" in lines()
     assert not manager.show()
@@ -275,10 +251,7 @@ def test_hives_retries_are_a_time_out(
 
 @pytest.mark.parametrize("waiting", ["trigger", "poke"])
 def test_retries_that_the_sql_sets_are_the_time_out_of_a_task_that_names_none(
-    waiting: Any,
-    manager: LockManager,
-    run: Callable[..., Ran],
-    monkeypatch: pytest.MonkeyPatch,
+    waiting: Any, manager: LockManager, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     of_connection(monkeypatch, numretries=100)
     manager.acquire(owner="somebody", writes=["dw.delays"])
@@ -309,27 +282,19 @@ def test_a_setting_that_cannot_be_meant_is_refused(extra: dict[str, Any], monkey
 
 
 @pytest.mark.parametrize("own", [None, timedelta(0)])
-def test_the_connections_time_out_is_that_of_tasks_that_name_none(
-    own: timedelta | None,
-    manager: LockManager,
-    triggerer: Triggerer,
-    lines: Callable[[], str],
-    monkeypatch: pytest.MonkeyPatch,
+async def test_the_connections_time_out_is_that_of_tasks_that_name_none(
+    own: timedelta | None, manager: LockManager, triggerer: Triggerer, lines: Lines, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     of_connection(monkeypatch, numretries=1 if own is None else 100, sleep_between_retries="50ms")
     manager.acquire(owner="somebody", writes=["dw.delays"])
-
-    async def body() -> None:
-        with dag():
-            task = HiveLockOperator(task_id="lock", writes=["dw.delays"], timeout=own)
-        assert isinstance(await triggerer.event(await triggerer.start(task)), TaskFailedEvent)
-
-    asyncio.run(body())
+    with dag():
+        task = HiveLockOperator(task_id="lock", writes=["dw.delays"], timeout=own)
+    assert isinstance(await triggerer.event(await triggerer.start(task)), TaskFailedEvent)
     assert "somebody holds dw.delays" in lines()
 
 
 @pytest.mark.parametrize("name", ["sql", "lock_sql"])
-def test_the_lock_task_takes_it_by_either_name(name: str, manager: LockManager, run: Callable[..., Ran]) -> None:
+def test_the_lock_task_takes_it_by_either_name(name: str, manager: LockManager, run: Run) -> None:
     with dag() as locks:
         HiveLockOperator(task_id="lock", **{name: SQL}, unpartitioned=["dw.planes"])
     assert run(locks, logical_date=DAY).state == "success"

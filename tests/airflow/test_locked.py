@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import inspect
 import pickle
-from datetime import UTC, datetime
+from functools import partial
 from typing import TYPE_CHECKING, Any, assert_type
 
 import pytest
@@ -13,22 +13,20 @@ from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOpe
 from airflow.providers.standard.operators.bash import BashOperator
 from airflow.providers.standard.operators.empty import EmptyOperator
 from airflow.providers.standard.operators.trigger_dagrun import TriggerDagRunLink, TriggerDagRunOperator
-from airflow.sdk import DAG, BaseOperator
+from airflow.sdk import BaseOperator
 
 from airflow_hivelock import HiveLockedSparkSubmitOperator, HiveLockMixin, HiveLockOperator, locked
 from airflow_hivelock.links import HiveLocksLink
 from airflow_hivelock.locks import InvalidRequest
+from tests.airflow.tasks import DAY, NAMES, OBJECT
+from tests.airflow.tasks import dag as dag_named
 from tests.support.airflow_names import DagSerialization
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from airflow_hivelock.locks import LockManager
-    from tests.airflow.conftest import Ran
+    from tests.airflow.conftest import Run
 
-DAY = datetime(2013, 1, 15, tzinfo=UTC)
-OBJECT = "dw.delays/dt=2013-01-15"
-NAMES = {"writes": ["dw.delays/dt={{ ds }}"]}
+dag = partial(dag_named, "locked")
 
 Bound = locked(BashOperator)
 """Under another name than its own: pickle finds it all the same."""
@@ -54,11 +52,7 @@ class Derived(locked(EmptyOperator)):  # type: ignore[misc]
     """Found under its name, as any class is."""
 
 
-def dag(name: str = "locked") -> DAG:
-    return DAG(name, schedule=None, start_date=DAY)
-
-
-def test_its_work_runs_under_locks(manager: LockManager, run: Callable[..., Ran]) -> None:
+def test_its_work_runs_under_locks(manager: LockManager, run: Run) -> None:
     seen: list[Any] = []
     with dag() as works:
         locked(Noting)(task_id="work", manager=manager, seen=seen, noted="{{ ds }}", **NAMES)
@@ -67,7 +61,7 @@ def test_its_work_runs_under_locks(manager: LockManager, run: Callable[..., Ran]
     assert not manager.show()
 
 
-def test_a_mapped_task_has_locks_of_its_own(manager: LockManager, run: Callable[..., Ran]) -> None:
+def test_a_mapped_task_has_locks_of_its_own(manager: LockManager, run: Run) -> None:
     with dag() as works:
         locked(BashOperator).partial(task_id="work", **NAMES).expand(bash_command=["true", "exit 0"])
         locked(BashOperator).partial(task_id="many", bash_command="true").expand(writes=[["dw.a"], ["dw.b"]])
@@ -132,7 +126,7 @@ def test_a_class_is_copied_and_pickled_as_itself(kind: type) -> None:
 
 
 def test_a_task_is_copied_and_pickled() -> None:
-    task: Any = locked(EmptyOperator)(task_id="work", **NAMES)  # type: ignore[arg-type]
+    task: Any = locked(EmptyOperator)(task_id="work", **NAMES)
     for again in (copy.deepcopy(task), pickle.loads(pickle.dumps(task))):
         assert type(again) is type(task)
         assert (again.task_id, again.writes) == ("work", NAMES["writes"])
@@ -140,7 +134,7 @@ def test_a_task_is_copied_and_pickled() -> None:
 
 def test_a_dag_is_serialized() -> None:
     with dag() as works:
-        Bound(task_id="work", bash_command="true", **NAMES)  # type: ignore[arg-type]
+        Bound(task_id="work", bash_command="true", **NAMES)
     (task,) = DagSerialization.to_dict(works)["dag"]["tasks"]
     assert task["__var"]["task_type"] == "LockedBashOperator"
     assert task["__var"]["_task_module"] == BashOperator.__module__

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import threading
 from datetime import timedelta
-from types import SimpleNamespace
 from typing import TYPE_CHECKING, ClassVar
+from unittest.mock import Mock
 
 import pytest
 from airflow.providers.common.compat.sdk import Stats, TaskDeferred
@@ -23,15 +23,16 @@ from airflow_hivelock.operators.mixin import HiveLockMixin
 from airflow_hivelock.spec import Owner
 from airflow_hivelock.triggers.keeper import HiveLockKeeper
 from airflow_hivelock.triggers.lock import HiveLockTrigger
+from tests.airflow.tasks import context
 from tests.support.airflow_names import NoStatsLogger
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
     from airflow.triggers.base import TriggerEvent
 
     from airflow_hivelock.locks import Lease, LockManager
-    from tests.airflow.conftest import Ran
+    from tests.airflow.conftest import Lines, Run
 
 
 NAP_S = 0.2
@@ -85,7 +86,7 @@ def _have_told(logger: type, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_task_tells_what_it_acquires_and_releases(
-    told: dict[str, list[float]], manager: LockManager, run: Callable[..., Ran]
+    told: dict[str, list[float]], manager: LockManager, run: Run
 ) -> None:
     with DAG("metrics", schedule=None) as dag:
         lock = HiveLockOperator(task_id="lock", writes=["dw.t"], waiting="poke").as_setup()  # type: ignore[no-untyped-call]
@@ -97,7 +98,7 @@ def test_a_task_tells_what_it_acquires_and_releases(
 
 
 def test_a_task_tells_how_long_it_held_its_locks_and_did_not_work(
-    told: dict[str, list[float]], manager: LockManager, run: Callable[..., Ran]
+    told: dict[str, list[float]], manager: LockManager, run: Run
 ) -> None:
     with DAG("metrics", schedule=None) as dag:
         Naps(task_id="work", writes=["dw.t"])
@@ -112,7 +113,6 @@ def test_a_task_tells_of_its_invitation_and_of_the_slot_that_it_gave_back(
     async def free() -> TriggerEvent:
         return await anext(trigger.run())
 
-    ti = SimpleNamespace(dag_id="dag", run_id="run", task_id="work", map_index=-1, try_number=1)
     task = Naps(task_id="work", writes=["dw.t"])
     owner = str(Owner("here", "dag", "run", "work"))
     asks = {"hivelock_conn_id": "hivelock_default", "reads": [], "writes": ["dw.t"], "owner": owner}
@@ -120,13 +120,13 @@ def test_a_task_tells_of_its_invitation_and_of_the_slot_that_it_gave_back(
     event = asyncio.run(free())
     held = manager.acquire(owner="urgent", writes=["dw.t"], priority=10)
     with pytest.raises(TaskDeferred):
-        task.execute_locked({"ti": ti}, event.payload)
+        task.execute_locked(context("work"), event.payload)
     assert told["hivelock.invited"] == told["hivelock.slots_given_back"] == [1]
     assert "hivelock.invited.lapsed" not in told
     assert len(told["hivelock.invited.wait"]) == 1
     over = event.payload | {"until_s": manager.now().timestamp() - 1}
     with pytest.raises(TaskDeferred):
-        task.execute_locked({"ti": ti}, over)
+        task.execute_locked(context("work"), over)
     assert told["hivelock.invited.lapsed"] == [1]
     manager.release(held)
     assert manager.forget_deferred(owner, 0)
@@ -134,8 +134,7 @@ def test_a_task_tells_of_its_invitation_and_of_the_slot_that_it_gave_back(
 
 
 def test_the_wait_for_locks_is_that_of_all_rounds(told: dict[str, list[float]], manager: LockManager) -> None:
-    ti = SimpleNamespace(dag_id="dag", run_id="run", task_id="work", map_index=-1, try_number=1)
-    Naps(task_id="work", writes=["dw.t"]).execute_locked({"ti": ti}, {"free": 2, "waited_s": 90.0})
+    Naps(task_id="work", writes=["dw.t"]).execute_locked(context("work"), {"free": 2, "waited_s": 90.0})
     assert 90_000 <= told["hivelock.acquired.wait"][0] < 150_000
 
 
@@ -221,18 +220,13 @@ def test_a_lease_that_cannot_be_renewed_does_not_keep_the_others_from_it(
     assert renewed == [lease.id for lease in leases[1:]]
 
 
-def test_a_metric_that_cannot_be_sent_costs_nothing(monkeypatch: pytest.MonkeyPatch, lines: Callable[[], str]) -> None:
-    def fail(*_: object) -> None:
-        raise OSError("no route")
-
-    monkeypatch.setattr(stats, "incr", fail)
+def test_a_metric_that_cannot_be_sent_costs_nothing(monkeypatch: pytest.MonkeyPatch, lines: Lines) -> None:
+    monkeypatch.setattr(stats, "incr", Mock(side_effect=OSError("no route")))
     metrics.lost()
     assert "hivelock.lost was not sent" in lines()
 
 
-def test_a_time_out_and_a_force_release_are_told(
-    told: dict[str, list[float]], manager: LockManager, run: Callable[..., Ran]
-) -> None:
+def test_a_time_out_and_a_force_release_are_told(told: dict[str, list[float]], manager: LockManager, run: Run) -> None:
     lease = manager.acquire(owner="somebody", writes=["dw.t"])
     with DAG("late", schedule=None) as dag:
         HiveLockOperator(task_id="lock", writes=["dw.t"], waiting="poke", timeout=timedelta(0))

@@ -5,28 +5,24 @@ from __future__ import annotations
 import threading
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
+from unittest.mock import Mock
 
 import pytest
 from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
 from airflow.providers.standard.operators.bash import BashOperator
 from airflow.sdk import BaseOperator, task
 
-from airflow_hivelock import (
-    HiveLockedSparkSubmitOperator,
-    HiveLockMixin,
-    HiveLockOperator,
-    HiveUnlockOperator,
-)
+from airflow_hivelock import HiveLockedSparkSubmitOperator, HiveLockMixin, HiveLockOperator, HiveUnlockOperator
 from airflow_hivelock.locks import StoreUnavailable
 from airflow_hivelock.spec import Owner
 from airflow_hivelock.work import lease_holder
-from tests.airflow.locked_work import DAY, NAMES, OBJECT, Defers, LockedWork, Work, dag, holders
+from tests.airflow.tasks import DAY, NAMES, OBJECT, Defers, LockedWork, Work, dag, holders
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from airflow_hivelock.locks import LockManager
-    from tests.airflow.conftest import Ran
+    from tests.airflow.conftest import Lines, Ran, Run
 
 
 @pytest.fixture
@@ -46,9 +42,7 @@ def before(monkeypatch: pytest.MonkeyPatch, manager: LockManager) -> Callable[[s
 
 
 @pytest.mark.parametrize("waiting", ["trigger", "defer", "reschedule", "poke"])
-def test_its_work_runs_under_locks_and_only_its_work(
-    waiting: Any, manager: LockManager, run: Callable[..., Ran]
-) -> None:
+def test_its_work_runs_under_locks_and_only_its_work(waiting: Any, manager: LockManager, run: Run) -> None:
     during: list[Any] = []
     with dag() as works:
         LockedWork(task_id="work", act=lambda _: during.extend(manager.show(OBJECT)), waiting=waiting, **NAMES)
@@ -58,19 +52,14 @@ def test_its_work_runs_under_locks_and_only_its_work(
     assert not manager.show()
 
 
-def test_its_locks_go_when_its_work_fails(manager: LockManager, run: Callable[..., Ran]) -> None:
-    def fail(_: Work) -> None:
-        raise RuntimeError("no such table")
-
+def test_its_locks_go_when_its_work_fails(manager: LockManager, run: Run) -> None:
     with dag() as works:
-        LockedWork(task_id="work", act=fail, **NAMES)
+        LockedWork(task_id="work", act=Mock(side_effect=RuntimeError("no such table")), **NAMES)
     assert run(works, logical_date=DAY).tasks == {"work": "failed"}
     assert not manager.show()
 
 
-def test_it_stays_locked_while_its_operator_defers(
-    manager: LockManager, run: Callable[..., Ran], before: Callable[..., None]
-) -> None:
+def test_it_stays_locked_while_its_operator_defers(manager: LockManager, run: Run, before: Callable[..., None]) -> None:
     seen: list[list[str]] = []
     released: list[int] = []
 
@@ -96,7 +85,7 @@ def test_it_stays_locked_while_its_operator_defers(
 
 
 def test_it_renews_its_lease_and_bears_an_outage(
-    manager: LockManager, run: Callable[..., Ran], before: Callable[..., None], lines: Callable[[], str]
+    manager: LockManager, run: Run, before: Callable[..., None], lines: Lines
 ) -> None:
     renewals: list[Any] = []
     enough = threading.Event()
@@ -117,7 +106,7 @@ def test_it_renews_its_lease_and_bears_an_outage(
 
 
 def test_a_kill_stops_the_work_first_and_then_frees_the_locks(
-    manager: LockManager, run: Callable[..., Ran], before: Callable[..., None]
+    manager: LockManager, run: Run, before: Callable[..., None]
 ) -> None:
     order: list[str] = []
     held: list[str] = []
@@ -136,7 +125,7 @@ def test_a_kill_stops_the_work_first_and_then_frees_the_locks(
     assert not held
 
 
-def test_a_time_out_stops_the_work_before_it_frees_the_locks(manager: LockManager, run: Callable[..., Ran]) -> None:
+def test_a_time_out_stops_the_work_before_it_frees_the_locks(manager: LockManager, run: Run) -> None:
     held: list[int] = []
     with dag() as works:
         LockedWork(
@@ -152,17 +141,10 @@ def test_a_time_out_stops_the_work_before_it_frees_the_locks(manager: LockManage
 
 
 def test_a_failed_release_is_told_and_does_not_undo_the_work(
-    manager: LockManager,
-    run: Callable[..., Ran],
-    before: Callable[..., None],
-    lines: Callable[[], str],
-    monkeypatch: pytest.MonkeyPatch,
+    manager: LockManager, run: Run, before: Callable[..., None], lines: Lines, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def down(_: Any) -> None:
-        raise StoreUnavailable("zk1 is down")
-
     monkeypatch.setattr(lease_holder, "RELEASE_S", 0.0)
-    before("release", down)
+    before("release", Mock(side_effect=StoreUnavailable("zk1 is down")))
     with dag() as works:
         LockedWork(task_id="work", **NAMES)
     assert run(works, logical_date=DAY).state == "success"
@@ -170,7 +152,7 @@ def test_a_failed_release_is_told_and_does_not_undo_the_work(
 
 
 def test_a_release_waits_until_the_lock_store_answers_again(
-    manager: LockManager, run: Callable[..., Ran], before: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+    manager: LockManager, run: Run, before: Callable[..., None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     outage = iter(range(2))
 
@@ -189,19 +171,19 @@ def test_a_release_waits_until_the_lock_store_answers_again(
 class TestAdopted:
     """``lease=lock.output``."""
 
-    def run_under(self, run: Callable[..., Ran], act: Callable[[Work], Any]) -> Ran:
+    def run_under(self, run: Run, act: Callable[[Work], Any]) -> Ran:
         with dag() as works:
             lock = HiveLockOperator(task_id="lock", lease_duration=timedelta(seconds=1), **NAMES)
             LockedWork(task_id="work", act=act, lease=lock.output)
         return run(works, logical_date=DAY)
 
-    def test_it_neither_acquires_nor_releases(self, manager: LockManager, run: Callable[..., Ran]) -> None:
+    def test_it_neither_acquires_nor_releases(self, manager: LockManager, run: Run) -> None:
         during: list[str] = []
         ran = self.run_under(run, lambda _: during.extend(holders(manager)))
         assert ran.state == "success"
         assert during == holders(manager) == [f"here/works/{ran.run_id}/lock/-1"]
 
-    def test_it_renews(self, manager: LockManager, run: Callable[..., Ran], before: Callable[..., None]) -> None:
+    def test_it_renews(self, manager: LockManager, run: Run, before: Callable[..., None]) -> None:
         renewed = threading.Event()
         calls: list[Any] = []
 
@@ -215,7 +197,7 @@ class TestAdopted:
         assert renewed.is_set()
 
     def test_it_works_on_when_the_lock_tasks_next_try_takes_the_lease_over(
-        self, manager: LockManager, run: Callable[..., Ran], before: Callable[..., None]
+        self, manager: LockManager, run: Run, before: Callable[..., None]
     ) -> None:
         renewed_under: list[int] = []
         taken_over, renewed = threading.Event(), threading.Event()
@@ -236,7 +218,7 @@ class TestAdopted:
         assert self.run_under(run, act).state == "success"
         assert len(set(renewed_under)) == 1
 
-    def test_it_adopts_the_lease_as_it_stands_now(self, manager: LockManager, run: Callable[..., Ran]) -> None:
+    def test_it_adopts_the_lease_as_it_stands_now(self, manager: LockManager, run: Run) -> None:
         with dag() as works:
             lock = HiveLockOperator(task_id="lock", **NAMES)
 
@@ -249,9 +231,7 @@ class TestAdopted:
         assert run(works, logical_date=DAY).state == "success"
         assert not manager.show()
 
-    def test_work_under_a_lease_that_is_gone_does_not_start(
-        self, manager: LockManager, run: Callable[..., Ran]
-    ) -> None:
+    def test_work_under_a_lease_that_is_gone_does_not_start(self, manager: LockManager, run: Run) -> None:
         started: list[Work] = []
         said: list[str] = []
         with dag() as works:
@@ -284,7 +264,7 @@ def test_a_wrapped_operator_keeps_its_own_template_fields() -> None:
     }
 
 
-def test_default_args_and_mapping_reach_the_locks(manager: LockManager, run: Callable[..., Ran]) -> None:
+def test_default_args_and_mapping_reach_the_locks(manager: LockManager, run: Run) -> None:
     held: list[str] = []
     with dag(default_args={"timeout": timedelta(0)}) as works:
 
@@ -302,9 +282,7 @@ def test_default_args_and_mapping_reach_the_locks(manager: LockManager, run: Cal
     assert not manager.show()
 
 
-def test_the_task_that_made_the_lock_may_be_written_with_taskflow(
-    manager: LockManager, run: Callable[..., Ran]
-) -> None:
+def test_the_task_that_made_the_lock_may_be_written_with_taskflow(manager: LockManager, run: Run) -> None:
     seen: list[list[str]] = []
     with dag() as works:
         lock = HiveLockOperator(task_id="lock", **NAMES)

@@ -8,24 +8,19 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from airflow.sdk import BaseOperator
 
-from airflow_hivelock import (
-    HiveLockMixin,
-    HiveLockOperator,
-)
+from airflow_hivelock import HiveLockMixin, HiveLockOperator
 from airflow_hivelock.locks import LockLost, invitations
 from airflow_hivelock.waiting import Wait
 from airflow_hivelock.work import lease_holder
-from tests.airflow.locked_work import DAY, NAMES, OBJECT, Defers, LockedWork, Work, dag
+from tests.airflow.tasks import DAY, NAMES, OBJECT, Defers, LockedWork, Work, dag
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from airflow_hivelock.locks import Lease, LockManager
     from airflow_hivelock.locks.backend import NeedsSlot
-    from tests.airflow.conftest import Ran
+    from tests.airflow.conftest import Lines, Run
 
 
-def test_a_lease_lost_while_it_was_deferred_fails_the_task(manager: LockManager, run: Callable[..., Ran]) -> None:
+def test_a_lease_lost_while_it_was_deferred_fails_the_task(manager: LockManager, run: Run) -> None:
     went_on: list[str] = []
 
     class Deferring(BaseOperator):
@@ -49,12 +44,7 @@ def test_a_lease_lost_while_it_was_deferred_fails_the_task(manager: LockManager,
 @pytest.mark.parametrize("breaks", [True, False], ids=["work breaks", "work returns"])
 @pytest.mark.parametrize("told", [True, False], ids=["told of it", "looking itself"])
 def test_a_lost_lease_stops_the_work_and_fails_the_task(
-    told: bool,
-    breaks: bool,
-    manager: LockManager,
-    run: Callable[..., Ran],
-    lines: Callable[[], str],
-    monkeypatch: pytest.MonkeyPatch,
+    told: bool, breaks: bool, manager: LockManager, run: Run, lines: Lines, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if not told:
         verify = manager.verify
@@ -81,7 +71,7 @@ def test_a_lost_lease_stops_the_work_and_fails_the_task(
 
 @pytest.mark.parametrize("rounds", [0, 3], ids=["keeps the locks", "steps aside"])
 def test_what_a_trigger_does_late_does_not_touch_a_task_that_has_gone_on(
-    rounds: int, manager: LockManager, run: Callable[..., Ran], monkeypatch: pytest.MonkeyPatch
+    rounds: int, manager: LockManager, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It hears of the end of its wait only after the task may have failed, and then gives up what it acquired."""
     waits: list[Wait] = []
@@ -118,7 +108,7 @@ def test_what_a_trigger_does_late_does_not_touch_a_task_that_has_gone_on(
     assert held == [["lock", "work"]]
 
 
-def test_a_retry_takes_over_the_lease_of_the_try_before(manager: LockManager, run: Callable[..., Ran]) -> None:
+def test_a_retry_takes_over_the_lease_of_the_try_before(manager: LockManager, run: Run) -> None:
     """As when the worker died: its lease is held, and the job may still run."""
     attempts: list[tuple[str, int]] = []
 

@@ -8,20 +8,15 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
 
-from airflow_hivelock import (
-    HiveLockedSparkSubmitOperator,
-    HiveLockOperator,
-    release_locks,
-)
+from airflow_hivelock import HiveLockedSparkSubmitOperator, HiveLockOperator, release_locks
 from airflow_hivelock.work.spark_job import SparkJob
-from tests.airflow.locked_work import DAY, NAMES, dag
+from tests.airflow.tasks import DAY, NAMES, dag
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from pathlib import Path
 
     from airflow_hivelock.locks import LockManager
-    from tests.airflow.conftest import Ran
+    from tests.airflow.conftest import Run
 
 
 class TestSpark:
@@ -35,12 +30,12 @@ class TestSpark:
         monkeypatch.setenv("AIRFLOW_CONN_SPARK_DEFAULT", '{"conn_type": "spark", "host": "local"}')
         return tmp_path / "called"
 
-    def submit(self, run: Callable[..., Ran], **options: Any) -> None:
+    def submit(self, run: Run, **options: Any) -> None:
         with dag() as works:
             HiveLockedSparkSubmitOperator(task_id="job", application="job.py", **options)
         assert run(works, logical_date=DAY).state == "success"
 
-    def test_the_job_is_told_its_lease(self, manager: LockManager, run: Callable[..., Ran], spark_submit: Path) -> None:
+    def test_the_job_is_told_its_lease(self, manager: LockManager, run: Run, spark_submit: Path) -> None:
         self.submit(run, **NAMES)
         called = spark_submit.read_text()
         assert "spark.hivelock.lease=memory-" in called
@@ -56,12 +51,7 @@ class TestSpark:
         ],
     )
     def test_spark_writes_single_partitions_safely(
-        self,
-        options: dict[str, Any],
-        wanted: str | None,
-        manager: LockManager,
-        run: Callable[..., Ran],
-        spark_submit: Path,
+        self, options: dict[str, Any], wanted: str | None, manager: LockManager, run: Run, spark_submit: Path
     ) -> None:
         self.submit(run, **options)
         setting = "spark.sql.hive.convertInsertingPartitionedTable"
@@ -70,7 +60,7 @@ class TestSpark:
         ] == ([wanted] if wanted else [])
 
     def test_spark_writes_safely_under_an_adopted_lease_too(
-        self, manager: LockManager, run: Callable[..., Ran], spark_submit: Path
+        self, manager: LockManager, run: Run, spark_submit: Path
     ) -> None:
         with dag() as works:
             lock = HiveLockOperator(task_id="lock", **NAMES)
@@ -80,7 +70,7 @@ class TestSpark:
 
     @pytest.mark.parametrize(("status", "stays"), [("RUNNING", True), ("FAILED", False), ("unknown", True)])
     def test_the_locks_of_a_job_that_may_still_run_stay(
-        self, status: str, stays: bool, manager: LockManager, run: Callable[..., Ran], monkeypatch: pytest.MonkeyPatch
+        self, status: str, stays: bool, manager: LockManager, run: Run, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """In cluster mode a task can fail while its application goes on; a durable retry finds it again."""
 

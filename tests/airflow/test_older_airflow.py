@@ -12,8 +12,8 @@ from airflow_hivelock import comms, compat
 from airflow_hivelock.cli.command import main_in_airflow
 from airflow_hivelock.hooks import HiveLockHook
 from airflow_hivelock.operators.lock import HiveLockOperator
+from tests.airflow.tasks import DAY, lock, other, trigger
 from tests.airflow.triggerer import Triggerer, fails
-from tests.airflow.waiting_task import DAY, lock, other, trigger
 
 if TYPE_CHECKING:
     from airflow_hivelock.locks import LockManager
@@ -25,54 +25,42 @@ def test_a_task_begins_on_a_worker(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("state", ["failed", "success", None])
-def test_a_trigger_that_is_only_cancelled_leaves_the_queue_for_a_task_that_is_over(
+async def test_a_trigger_that_is_only_cancelled_leaves_the_queue_for_a_task_that_is_over(
     state: str | None, manager: LockManager, triggerer: Triggerer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(compat, "TRIGGERS_HEAR_OF_KILLS", False)
-
-    async def body() -> None:
-        other(manager)
-        trigger_id = await triggerer.start(lock(), logical_date=DAY)
-        await triggerer.until(manager.waiters, "a waiter")
-        triggerer.states.pop("lock")
-        if state:
-            triggerer.states["lock"] = state
-        await triggerer.shut_down(trigger_id)  # which is how any end comes there
-        assert not manager.waiters()
-
-    asyncio.run(body())
+    other(manager)
+    trigger_id = await triggerer.start(lock(), logical_date=DAY)
+    await triggerer.until(manager.waiters, "a waiter")
+    triggerer.states.pop("lock")
+    if state:
+        triggerer.states["lock"] = state
+    await triggerer.shut_down(trigger_id)  # which is how any end comes there
+    assert not manager.waiters()
 
 
-def test_a_trigger_that_is_only_cancelled_frees_what_nobody_has_heard_of(
+async def test_a_trigger_that_is_only_cancelled_frees_what_nobody_has_heard_of(
     manager: LockManager, triggerer: Triggerer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(compat, "TRIGGERS_HEAR_OF_KILLS", False)
+    trigger_id = await triggerer.start(lock(), logical_date=DAY)
+    await triggerer.event(trigger_id)
+    assert manager.show()
+    triggerer.states["lock"] = "failed"  # and so Airflow has dropped the event
+    await triggerer.shut_down(trigger_id)
+    assert not manager.show()
 
-    async def body() -> None:
+
+async def test_a_trigger_that_is_only_cancelled_keeps_the_lease_of_a_task_that_goes_on(
+    manager: LockManager, triggerer: Triggerer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(compat, "TRIGGERS_HEAR_OF_KILLS", False)
+    for state in ("deferred", "scheduled", "success"):
         trigger_id = await triggerer.start(lock(), logical_date=DAY)
         await triggerer.event(trigger_id)
-        assert manager.show()
-        triggerer.states["lock"] = "failed"  # and so Airflow has dropped the event
+        triggerer.states["lock"] = state
         await triggerer.shut_down(trigger_id)
-        assert not manager.show()
-
-    asyncio.run(body())
-
-
-def test_a_trigger_that_is_only_cancelled_keeps_the_lease_of_a_task_that_goes_on(
-    manager: LockManager, triggerer: Triggerer, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(compat, "TRIGGERS_HEAR_OF_KILLS", False)
-
-    async def body() -> None:
-        for state in ("deferred", "scheduled", "success"):
-            trigger_id = await triggerer.start(lock(), logical_date=DAY)
-            await triggerer.event(trigger_id)
-            triggerer.states["lock"] = state
-            await triggerer.shut_down(trigger_id)
-            assert manager.show(), state
-
-    asyncio.run(body())
+        assert manager.show(), state
 
 
 def test_a_trigger_that_gives_up_raises_so_that_its_task_is_retried(
@@ -110,16 +98,12 @@ class Line:
         return asyncio.run(self.asend(question))
 
 
-def test_what_a_trigger_runs_in_threads_asks_through_its_event_loop(
+async def test_what_a_trigger_runs_in_threads_asks_through_its_event_loop(
     manager: LockManager, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     line = Line()
     monkeypatch.setattr(compat, "TRIGGERS_ASK_FROM_THREADS", False)
     monkeypatch.setattr(task_runner, "SUPERVISOR_COMMS", line, raising=False)
-
-    async def body() -> None:
-        await comms.load(HiveLockHook())
-        await asyncio.to_thread(line.send, "what a cluster's hook asks for")
-        assert line.loops == {asyncio.get_running_loop()}
-
-    asyncio.run(body())
+    await comms.load(HiveLockHook())
+    await asyncio.to_thread(line.send, "what a cluster's hook asks for")
+    assert line.loops == {asyncio.get_running_loop()}

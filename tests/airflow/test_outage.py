@@ -8,9 +8,8 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from functools import partial
-from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -29,7 +28,7 @@ from airflow_hivelock.triggers.lock import HiveLockTrigger
 from airflow_hivelock.triggers.store import HiveLockStoreTrigger
 from airflow_hivelock.waiting import rounds
 from airflow_hivelock.waiting.rounds import MOST_UNANSWERED, Round, resume_s
-from tests.airflow.acts import Acts
+from tests.airflow.tasks import DAY, OBJECT, OWNER, Acts, context
 from tests.support.servers import ZooKeeperServer
 
 if TYPE_CHECKING:
@@ -37,12 +36,9 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from airflow_hivelock.locks import LockManager
-    from tests.airflow.conftest import Ran
+    from tests.airflow.conftest import Run
     from tests.airflow.triggerer import Triggerer
 
-DAY = datetime(2013, 1, 15, tzinfo=UTC)
-OBJECT = "dw.delays/dt=2013-01-15"
-OWNER = "here/dag/run/lock/-1"
 FREE = {"free": 1, "waited_s": 0.0}
 
 
@@ -77,10 +73,6 @@ def store(manager: LockManager, monkeypatch: pytest.MonkeyPatch) -> Store:
 
     monkeypatch.setattr(hooks, "_shared_manager", connect)
     return store
-
-
-def context() -> Any:
-    return {"ti": SimpleNamespace(dag_id="dag", run_id="run", task_id="lock", map_index=-1, try_number=1)}
 
 
 def deferred(call: Callable[[], Any]) -> Any:
@@ -279,7 +271,7 @@ def test_a_sensor_on_a_worker_pokes_again(store: Store) -> None:
 
 
 def test_a_part_of_a_python_task_waits_in_place(
-    store: Store, manager: LockManager, run: Callable[..., Ran], monkeypatch: pytest.MonkeyPatch
+    store: Store, manager: LockManager, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     start, left = manager.start_work, [1]
 
@@ -368,7 +360,7 @@ AWAY_S = 3.0
 
 @pytest.mark.integration
 def test_six_of_six_tasks_succeed_although_zookeeper_is_away_when_each_comes_to_its_slot(
-    tmp_path: Path, run: Callable[..., Ran], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each worker is a new process in Airflow, and connects for itself."""
     with ZooKeeperServer(tmp_path / "zookeeper") as server:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -113,11 +114,7 @@ def test_a_costly_read_rests(store: Store) -> None:
 
 def test_a_store_that_does_not_answer_takes_nothing_from_the_wait(store: Store) -> None:
     outlook = Outlook(lambda: store.clock_s)
-
-    def is_away() -> None:
-        raise StoreUnavailable("away")
-
-    store.before("requests", is_away)
+    store.before("requests", Mock(side_effect=StoreUnavailable("away")))
     for _ in range(3):
         assert outlook.of(store.manager, WAITERS[0]) is None
     assert store.asked.count("history") == 1, "it is not asked again at once"

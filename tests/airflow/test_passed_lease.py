@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -11,24 +11,21 @@ from airflow.sdk import DAG, task
 
 from airflow_hivelock import HiveLockOperator, HiveUnlockOperator, locked
 from airflow_hivelock.locks import InvalidRequest
+from tests.airflow.tasks import DAY
+from tests.airflow.tasks import dag as dag_named
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from airflow_hivelock.locks import LockManager
-    from tests.airflow.conftest import Ran
+    from tests.airflow.conftest import Run
 
-DAY = datetime(2013, 1, 15, tzinfo=UTC)
+dag = partial(dag_named, "uses")
+
 VICTIM = "here/payroll/manual/lock/-1"
 LockedEmpty = locked(EmptyOperator)
 
 UNLOCKS = "unlocks"
 WORKS = "works under it"
 USES = pytest.mark.parametrize("kind", [UNLOCKS, WORKS])
-
-
-def dag() -> DAG:
-    return DAG("uses", schedule=None, start_date=DAY)
 
 
 def held(manager: LockManager) -> set[str]:
@@ -38,7 +35,7 @@ def held(manager: LockManager) -> set[str]:
 class Use:
     """A task that is given a lease, and what comes of it."""
 
-    def __init__(self, kind: str, run: Callable[..., Ran]) -> None:
+    def __init__(self, kind: str, run: Run) -> None:
         self.errors: list[str] = []
         self._operator: Any = {UNLOCKS: HiveUnlockOperator, WORKS: LockedEmpty}[kind]
         self._run = run
@@ -56,7 +53,7 @@ class Use:
 
 
 @pytest.fixture
-def use(kind: str, run: Callable[..., Ran]) -> Use:
+def use(kind: str, run: Run) -> Use:
     return Use(kind, run)
 
 
@@ -115,9 +112,7 @@ def test_naming_one_dag_admits_no_other(manager: LockManager, use: Use) -> None:
 
 
 @pytest.mark.parametrize("task_id", ["own", "python/-1/0a1b2c3d"])
-def test_an_xcom_does_not_free_the_lease_of_work_that_runs(
-    manager: LockManager, run: Callable[..., Ran], task_id: str
-) -> None:
+def test_an_xcom_does_not_free_the_lease_of_work_that_runs(manager: LockManager, run: Run, task_id: str) -> None:
     """For a task under locks, and for one with ``hold()``."""
     use = Use(UNLOCKS, run)
     with dag() as uses:
@@ -134,7 +129,7 @@ def test_an_xcom_does_not_free_the_lease_of_work_that_runs(
 
 
 def test_a_dag_frees_another_ones_lease_that_it_names_and_the_audit_trail_shows_it(
-    manager: LockManager, run: Callable[..., Ran]
+    manager: LockManager, run: Run
 ) -> None:
     lease = manager.acquire(owner=VICTIM, writes=["dw.pay"])
     with dag() as uses:
@@ -148,7 +143,7 @@ def test_a_dag_frees_another_ones_lease_that_it_names_and_the_audit_trail_shows_
     assert "lease_dag_id='payroll'" in entry.reason
 
 
-def test_a_run_frees_its_own_lease_without_an_entry(manager: LockManager, run: Callable[..., Ran]) -> None:
+def test_a_run_frees_its_own_lease_without_an_entry(manager: LockManager, run: Run) -> None:
     with dag() as uses:
         lock = HiveLockOperator(task_id="lock", writes=["dw.a"])
         HiveUnlockOperator(task_id="unlock", lease=lock.output, lease_dag_id="uses")
@@ -157,9 +152,7 @@ def test_a_run_frees_its_own_lease_without_an_entry(manager: LockManager, run: C
     assert not manager.audit()
 
 
-def test_work_under_another_dags_lease_does_not_pass_for_that_dags_task(
-    manager: LockManager, run: Callable[..., Ran]
-) -> None:
+def test_work_under_another_dags_lease_does_not_pass_for_that_dags_task(manager: LockManager, run: Run) -> None:
     """They have the same task id, and what an earlier try has left is ended."""
     theirs = manager.acquire(owner=VICTIM, writes=["dw.pay"])
     theirs = manager.start_work(theirs, "load", "something that runs")

@@ -3,31 +3,29 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from airflow.providers.standard.operators.empty import EmptyOperator
 from airflow.sdk import task
 
-from airflow_hivelock import (
-    HiveLockOperator,
-    HiveUnlockOperator,
-    release_locks,
-)
-from tests.airflow.releasing_dag import DAY, NAMES, dag
+from airflow_hivelock import HiveLockOperator, HiveUnlockOperator, release_locks
+from tests.airflow.tasks import DAY, NAMES
+from tests.airflow.tasks import dag as dag_named
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from airflow_hivelock.locks import LockManager
-    from tests.airflow.conftest import Ran
+    from tests.airflow.conftest import Run
+
+dag = partial(dag_named, "releases")
 
 
 class TestCallbackInTheTask:
     """The callback in the task's own process. The runs are real except for their processes."""
 
-    def test_the_last_job_frees_the_locks_and_no_one_before(
-        self, manager: LockManager, run: Callable[..., Ran]
-    ) -> None:
+    def test_the_last_job_frees_the_locks_and_no_one_before(self, manager: LockManager, run: Run) -> None:
         held: list[int] = []
         with dag() as releases:
             lock = HiveLockOperator(task_id="lock", **NAMES)
@@ -40,7 +38,7 @@ class TestCallbackInTheTask:
         assert run(releases, logical_date=DAY).state == "success"
         assert held == [3, 0]
 
-    def test_a_job_frees_them_before_the_unlock_task(self, manager: LockManager, run: Callable[..., Ran]) -> None:
+    def test_a_job_frees_them_before_the_unlock_task(self, manager: LockManager, run: Run) -> None:
         held: list[int] = []
         with dag() as releases:
             lock = HiveLockOperator(task_id="lock", **NAMES)
@@ -54,7 +52,7 @@ class TestCallbackInTheTask:
         assert run(releases, logical_date=DAY).state == "success"
         assert held == [0]
 
-    def test_a_failure_frees_them_and_a_retry_does_not(self, manager: LockManager, run: Callable[..., Ran]) -> None:
+    def test_a_failure_frees_them_and_a_retry_does_not(self, manager: LockManager, run: Run) -> None:
         held: list[tuple[str, int]] = []
 
         def note(what: str) -> Callable[[Any], None]:
@@ -76,7 +74,7 @@ class TestCallbackInTheTask:
         run(releases, logical_date=DAY)
         assert held == [("retry", 3), ("failure", 0)]
 
-    def test_one_map_index_leaves_the_others_their_locks(self, manager: LockManager, run: Callable[..., Ran]) -> None:
+    def test_one_map_index_leaves_the_others_their_locks(self, manager: LockManager, run: Run) -> None:
         held: list[int] = []
         with dag() as releases:
             lock = HiveLockOperator(task_id="lock", **NAMES)
@@ -89,9 +87,7 @@ class TestCallbackInTheTask:
         assert run(releases, logical_date=DAY).state == "success"
         assert held == [3, 3, 0]
 
-    def test_the_lock_task_itself_does_not_free_what_its_jobs_need(
-        self, manager: LockManager, run: Callable[..., Ran]
-    ) -> None:
+    def test_the_lock_task_itself_does_not_free_what_its_jobs_need(self, manager: LockManager, run: Run) -> None:
         held: list[int] = []
         with dag() as releases:
             lock = HiveLockOperator(task_id="lock", on_success_callback=release_locks, **NAMES)

@@ -5,8 +5,10 @@ from __future__ import annotations
 import re
 import subprocess
 import uuid
+from functools import partial
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
+from unittest.mock import Mock
 
 import pytest
 import structlog
@@ -29,12 +31,16 @@ from airflow_hivelock import (
 from airflow_hivelock.locks import StoreUnavailable
 from airflow_hivelock.work import applications
 from airflow_hivelock.work.processes import MARK, Processes
-from tests.airflow.releasing_dag import NAMES, dag
+from tests.airflow.tasks import NAMES
+from tests.airflow.tasks import dag as dag_named
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from airflow_hivelock.locks import Lease, LockManager
+    from tests.airflow.conftest import Lines
+
+dag = partial(dag_named, "releases")
 
 
 class Alone(HiveLockMixin, EmptyOperator):
@@ -133,13 +139,7 @@ class TestCallbackInTheDagProcessor:
 
     @pytest.mark.parametrize(("owner", "died"), [("lock", "job"), ("spark", "spark")])
     def test_a_task_that_died_keeps_the_locks_that_what_it_started_needs(
-        self,
-        owner: str,
-        died: str,
-        manager: LockManager,
-        releases: DAG,
-        airflow_has: Callable[..., None],
-        lines: Callable[[], str],
+        self, owner: str, died: str, manager: LockManager, releases: DAG, airflow_has: Callable[..., None], lines: Lines
     ) -> None:
         """A SIGKILLed task leaves its spark-submit behind, which writes on."""
         task = Processes(pid=0)
@@ -155,7 +155,7 @@ class TestCallbackInTheDagProcessor:
         assert not manager.show()
 
     def test_a_task_that_died_on_another_host_keeps_its_locks(
-        self, manager: LockManager, releases: DAG, airflow_has: Callable[..., None], lines: Callable[[], str]
+        self, manager: LockManager, releases: DAG, airflow_has: Callable[..., None], lines: Lines
     ) -> None:
         lease = self.acquire(manager, "spark")
         manager.start_work(lease, "spark", applications.encode(Processes(host="worker-7")))
@@ -195,7 +195,7 @@ class TestCallbackInTheDagProcessor:
         assert {holder.owner for holder in manager.show()} == {"here/releases/other_run/lock/-1"}
 
     def test_a_dag_keeps_what_a_task_still_works_under(
-        self, manager: LockManager, releases: DAG, airflow_has: Callable[..., None], lines: Callable[[], str]
+        self, manager: LockManager, releases: DAG, airflow_has: Callable[..., None], lines: Lines
     ) -> None:
         self.acquire(manager, "lock")
         self.acquire(manager, "alone")
@@ -209,19 +209,16 @@ class TestCallbackInTheDagProcessor:
         manager: LockManager,
         releases: DAG,
         airflow_has: Callable[..., None],
-        lines: Callable[[], str],
+        lines: Lines,
         monkeypatch: pytest.MonkeyPatch,
     ) -> None:
-        def down(_: Any) -> Any:
-            raise StoreUnavailable("zk1 is down")
-
-        monkeypatch.setattr(manager, "lease_of", down)
+        monkeypatch.setattr(manager, "lease_of", Mock(side_effect=StoreUnavailable("zk1 is down")))
         airflow_has(lock="success", job="failed")
         self.call_task(releases, "job", TaskInstanceState.FAILED)
         assert "error: Error in callback" in lines()
 
     def test_an_airflow_that_does_not_answer_frees_nothing(
-        self, manager: LockManager, releases: DAG, monkeypatch: pytest.MonkeyPatch, lines: Callable[[], str]
+        self, manager: LockManager, releases: DAG, monkeypatch: pytest.MonkeyPatch, lines: Lines
     ) -> None:
         self.acquire(manager, "lock")
         monkeypatch.delattr(task_runner, "SUPERVISOR_COMMS", raising=False)

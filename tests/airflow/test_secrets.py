@@ -8,7 +8,6 @@ import threading
 import time
 import traceback
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 import psycopg
@@ -33,6 +32,7 @@ from airflow_hivelock.spark import URL
 from airflow_hivelock.triggers.keeper import HiveLockKeeper
 from airflow_hivelock.triggers.lock import HiveLockTrigger
 from tests.airflow.conftest import HOME
+from tests.airflow.tasks import DAY
 from tests.airflow.triggerer import starts_in_triggerer
 from tests.support.servers import HiveServer2, SecuredZooKeeper
 from tests.support.servers.certificates import Authority
@@ -42,10 +42,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from tests.airflow.conftest import Ran
+    from tests.airflow.conftest import Lines, Run
     from tests.support.servers import PostgresServer, ZooKeeperServer
 
-DAY = datetime(2013, 1, 15, tzinfo=UTC)
 TRACE = "".join(("Zq7", "hush"))  # Airflow keeps this very file
 PLANTED = f"p/{TRACE}@x:%"
 """Percent-encoded, and in whatever other form, *TRACE* stands in it."""
@@ -163,8 +162,8 @@ def test_a_password_is_nowhere_to_be_found(
     store: str,
     connection: Callable[[dict[str, Any]], HiveLockHook],
     request: pytest.FixtureRequest,
-    run: Callable[..., Ran],
-    lines: Callable[[], str],
+    run: Run,
+    lines: Lines,
     caplog: pytest.LogCaptureFixture,
     capfd: pytest.CaptureFixture[str],
 ) -> None:
@@ -188,8 +187,8 @@ def test_a_password_for_hiveserver2_is_nowhere_to_be_found(
     zookeeper: ZooKeeperServer,
     tmp_path: Path,
     connection: Callable[[dict[str, Any]], HiveLockHook],
-    run: Callable[..., Ran],
-    lines: Callable[[], str],
+    run: Run,
+    lines: Lines,
     caplog: pytest.LogCaptureFixture,
     capfd: pytest.CaptureFixture[str],
 ) -> None:
@@ -252,9 +251,7 @@ def test_a_password_for_hiveserver2_is_nowhere_to_be_found(
     ids=repr,
 )
 def test_no_error_repeats_a_password(
-    fields: dict[str, Any],
-    connection: Callable[[dict[str, Any]], HiveLockHook],
-    caplog: pytest.LogCaptureFixture,
+    fields: dict[str, Any], connection: Callable[[dict[str, Any]], HiveLockHook], caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG)
     hook = connection({**fields, "extra": {"installation": "here", **fields.get("extra", {})}})
@@ -333,7 +330,7 @@ def _is_nowhere(hook: HiveLockHook, planted: Planted, logs: str, capfd: pytest.C
         assert TRACE not in text, f"{where}: …{text[text.find(TRACE) - 200 : text.find(TRACE) + 80]}"
 
 
-def _when_it_waits(manager: LockManager, lines: Callable[[], str], held: Any) -> threading.Thread:
+def _when_it_waits(manager: LockManager, lines: Lines, held: Any) -> threading.Thread:
     """Release *held* after the run has logged its blocker again."""
     before = lines().count("In the way: somebody")
 

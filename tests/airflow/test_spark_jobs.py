@@ -23,15 +23,15 @@ from airflow_hivelock.work import applications
 from airflow_hivelock.work.asking import ANSWER_S
 from airflow_hivelock.work.processes import Processes
 from airflow_hivelock.work.spark_job import LINGERS_S, SparkJob
-from tests.airflow.locked_work import DAY, NAMES, dag
+from tests.airflow.tasks import DAY, NAMES, dag
 from tests.support.clusters.resource_manager import ResourceManager
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
     from pathlib import Path
 
     from airflow_hivelock.locks import LockManager
-    from tests.airflow.conftest import Ran
+    from tests.airflow.conftest import Run
 
 JOB_ID = "application_1_0001"
 
@@ -64,11 +64,7 @@ def spark_submit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_a_job_is_recorded_while_spark_submit_goes_on(
-    manager: LockManager,
-    run: Callable[..., Ran],
-    yarn: ResourceManager,
-    spark_submit: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    manager: LockManager, run: Run, yarn: ResourceManager, spark_submit: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     original = manager.record_work
     recorded: list[Any] = []
@@ -91,7 +87,7 @@ def test_a_job_is_recorded_while_spark_submit_goes_on(
 
 
 def test_a_job_that_was_never_submitted_keeps_no_lock(
-    manager: LockManager, run: Callable[..., Ran], yarn: ResourceManager, spark_submit: Path
+    manager: LockManager, run: Run, yarn: ResourceManager, spark_submit: Path
 ) -> None:
     """YARN gives an application its id before its files are uploaded, and does not know it when that fails."""
     spark_submit.with_name("spark-submit").write_text(
@@ -106,7 +102,7 @@ def test_a_job_that_was_never_submitted_keeps_no_lock(
 
 
 def test_a_job_that_nobody_could_follow_is_not_submitted(
-    manager: LockManager, run: Callable[..., Ran], yarn: ResourceManager, spark_submit: Path
+    manager: LockManager, run: Run, yarn: ResourceManager, spark_submit: Path
 ) -> None:
     with dag() as works:
         job = HiveLockedSparkSubmitOperator(task_id="job", application="job.py", durable=False, **NAMES)

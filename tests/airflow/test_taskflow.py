@@ -2,28 +2,23 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from airflow.sdk import DAG, setup, task
+from airflow.sdk import setup, task
 
 from airflow_hivelock import HiveLockMixin, HiveLockOperator, HiveUnlockOperator, compat, locked
 from airflow_hivelock.locks import InvalidRequest
+from tests.airflow.tasks import DAY, NAMES
+from tests.airflow.tasks import dag as dag_named
 from tests.support.airflow_names import DagSerialization
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from airflow_hivelock.locks import LockManager
-    from tests.airflow.conftest import Ran
+    from tests.airflow.conftest import Run
 
-DAY = datetime(2013, 1, 15, tzinfo=UTC)
-NAMES: dict[str, Any] = {"writes": ["dw.delays/dt={{ ds }}"]}
-
-
-def dag(**options: Any) -> DAG:
-    return DAG("taskflow", schedule=None, start_date=DAY, **options)
+dag = partial(dag_named, "taskflow")
 
 
 def held(manager: LockManager) -> list[str]:
@@ -34,7 +29,7 @@ def held(manager: LockManager) -> list[str]:
 
 
 @pytest.mark.parametrize("waiting", ["trigger", "defer", "poke"])
-def test_a_function_runs_under_locks(waiting: str, manager: LockManager, run: Callable[..., Ran]) -> None:
+def test_a_function_runs_under_locks(waiting: str, manager: LockManager, run: Run) -> None:
     """Its arguments come from another task, which the triggerer cannot ask: the worker renders them."""
     seen: list[Any] = []
     with dag() as works:
@@ -55,9 +50,7 @@ def test_a_function_runs_under_locks(waiting: str, manager: LockManager, run: Ca
     assert not manager.show()
 
 
-def test_what_another_decorator_makes_of_it_runs_under_locks(
-    manager: LockManager, run: Callable[..., Ran], tmp_path: Any
-) -> None:
+def test_what_another_decorator_makes_of_it_runs_under_locks(manager: LockManager, run: Run, tmp_path: Any) -> None:
     seen: list[Any] = []
 
     with dag() as works:
@@ -88,9 +81,7 @@ def test_what_another_decorator_makes_of_it_runs_under_locks(
     assert works.get_task("shell").operator_name == "@task.bash"
 
 
-def test_a_function_for_another_python_is_handed_over_without_the_decorator(
-    manager: LockManager, run: Callable[..., Ran]
-) -> None:
+def test_a_function_for_another_python_is_handed_over_without_the_decorator(manager: LockManager, run: Run) -> None:
     import sys
 
     with dag() as works:
@@ -109,7 +100,7 @@ def test_a_function_for_another_python_is_handed_over_without_the_decorator(
     assert "hivelock" not in made.get_python_source()
 
 
-def test_mapped_tasks_have_locks_of_their_own(manager: LockManager, run: Callable[..., Ran]) -> None:
+def test_mapped_tasks_have_locks_of_their_own(manager: LockManager, run: Run) -> None:
     seen: list[Any] = []
     with dag() as works:
 
@@ -133,7 +124,7 @@ def test_mapped_tasks_have_locks_of_their_own(manager: LockManager, run: Callabl
     assert not manager.show()
 
 
-def test_arguments_of_the_function_name_its_locks(manager: LockManager, run: Callable[..., Ran]) -> None:
+def test_arguments_of_the_function_name_its_locks(manager: LockManager, run: Run) -> None:
     seen: list[Any] = []
     with dag() as works:
 
@@ -147,7 +138,7 @@ def test_arguments_of_the_function_name_its_locks(manager: LockManager, run: Cal
     assert seen == [("2013-01-15", ["load dw.delays/dt=2013-01-15"])]
 
 
-def test_what_renders_to_a_template_is_not_locked(manager: LockManager, run: Callable[..., Ran]) -> None:
+def test_what_renders_to_a_template_is_not_locked(manager: LockManager, run: Run) -> None:
     """No partition has such a name."""
     seen: list[Any] = []
     with dag(params={"day": "{{ ds }}"}) as works:
@@ -161,7 +152,7 @@ def test_what_renders_to_a_template_is_not_locked(manager: LockManager, run: Cal
     assert not seen
 
 
-def test_a_function_works_under_a_lease_that_stands(manager: LockManager, run: Callable[..., Ran]) -> None:
+def test_a_function_works_under_a_lease_that_stands(manager: LockManager, run: Run) -> None:
     seen: list[Any] = []
     with dag() as works:
         lock = HiveLockOperator(task_id="lock", **NAMES)

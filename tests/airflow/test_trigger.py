@@ -18,32 +18,21 @@ from airflow_hivelock import HiveLockSensor
 from airflow_hivelock.locks import Lease
 from airflow_hivelock.triggers import keeper
 from airflow_hivelock.waiting import rounds
+from tests.airflow.tasks import DAY, OBJECT, OWNER, lock, other, start_granted, start_waiting, trigger
 from tests.airflow.triggerer import Triggerer, fails
-from tests.airflow.waiting_task import (
-    DAY,
-    OBJECT,
-    OWNER,
-    lock,
-    other,
-    start_granted,
-    start_waiting,
-    trigger,
-)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from airflow_hivelock.locks import LockManager
+    from tests.airflow.conftest import Lines
 
 
-def test_it_ends_the_task_and_stores_the_whole_lease(manager: LockManager, triggerer: Triggerer) -> None:
-    async def body() -> None:
-        task = lock(lease_duration=timedelta(minutes=5))
-        event = await triggerer.event(await triggerer.start(task, logical_date=DAY))
-        assert isinstance(event, TaskSuccessEvent)
-        assert event.xcoms is None, "Airflow would store these as text"
-
-    asyncio.run(body())
+async def test_it_ends_the_task_and_stores_the_whole_lease(manager: LockManager, triggerer: Triggerer) -> None:
+    task = lock(lease_duration=timedelta(minutes=5))
+    event = await triggerer.event(await triggerer.start(task, logical_date=DAY))
+    assert isinstance(event, TaskSuccessEvent)
+    assert event.xcoms is None, "Airflow would store these as text"
     (xcom,) = triggerer.xcoms
     assert (xcom.key, xcom.dag_id, xcom.run_id, xcom.task_id, xcom.map_index) == (
         "return_value",
@@ -60,44 +49,33 @@ def test_it_ends_the_task_and_stores_the_whole_lease(manager: LockManager, trigg
     assert manager.show(OBJECT)[0].query == "dag dag run run task lock"
 
 
-def test_waiters_come_in_their_order(manager: LockManager, triggerer: Triggerer) -> None:
-    async def body() -> None:
-        held = other(manager)
-        first = await triggerer.start(lock(), logical_date=DAY, run_id="first")
-        await triggerer.until(lambda: len(manager.waiters()) == 1, "the first waiter")
-        second = await triggerer.start(lock(), logical_date=DAY, run_id="second")
-        await triggerer.until(lambda: len(manager.waiters()) == 2, "the second waiter")
-        manager.release(held)
-        await triggerer.event(first)
-        assert [waiter.owner for waiter in manager.waiters()] == ["here/dag/second/lock/-1"]
-        lease = manager.lease_of("here/dag/first/lock/-1")
-        assert lease is not None
-        manager.release(lease)
-        await triggerer.event(second)
-
-    asyncio.run(body())
+async def test_waiters_come_in_their_order(manager: LockManager, triggerer: Triggerer) -> None:
+    held = other(manager)
+    first = await triggerer.start(lock(), logical_date=DAY, run_id="first")
+    await triggerer.until(lambda: len(manager.waiters()) == 1, "the first waiter")
+    second = await triggerer.start(lock(), logical_date=DAY, run_id="second")
+    await triggerer.until(lambda: len(manager.waiters()) == 2, "the second waiter")
+    manager.release(held)
+    await triggerer.event(first)
+    assert [waiter.owner for waiter in manager.waiters()] == ["here/dag/second/lock/-1"]
+    lease = manager.lease_of("here/dag/first/lock/-1")
+    assert lease is not None
+    manager.release(lease)
+    await triggerer.event(second)
 
 
-def test_its_time_out_is_exact_and_a_clear_line(
-    manager: LockManager, triggerer: Triggerer, lines: Callable[[], str]
-) -> None:
-    async def body() -> None:
-        other(manager)
-        task = lock(timeout=timedelta(milliseconds=100))
-        assert isinstance(await triggerer.event(await triggerer.start(task, logical_date=DAY)), TaskFailedEvent)
-
-    asyncio.run(body())
+async def test_its_time_out_is_exact_and_a_clear_line(manager: LockManager, triggerer: Triggerer, lines: Lines) -> None:
+    other(manager)
+    task = lock(timeout=timedelta(milliseconds=100))
+    assert isinstance(await triggerer.event(await triggerer.start(task, logical_date=DAY)), TaskFailedEvent)
     assert "error: here/dag/run/lock/-1 did not get" in lines()
     assert "somebody holds" in lines()
 
 
-def test_without_patience_it_fails_at_once(manager: LockManager, triggerer: Triggerer) -> None:
-    async def body() -> None:
-        other(manager)
-        task = lock(timeout=timedelta(0))
-        assert isinstance(await triggerer.event(await triggerer.start(task, logical_date=DAY)), TaskFailedEvent)
-
-    asyncio.run(body())
+async def test_without_patience_it_fails_at_once(manager: LockManager, triggerer: Triggerer) -> None:
+    other(manager)
+    task = lock(timeout=timedelta(0))
+    assert isinstance(await triggerer.event(await triggerer.start(task, logical_date=DAY)), TaskFailedEvent)
 
 
 @pytest.mark.parametrize(
@@ -111,31 +89,18 @@ def test_without_patience_it_fails_at_once(manager: LockManager, triggerer: Trig
         ("dw.delays/dt={{ 1 / 0 }}", DAY, "ZeroDivisionError"),
     ],
 )
-def test_a_name_that_cannot_be_rendered_locks_nothing(
-    name: str,
-    logical_date: datetime | None,
-    said: str,
-    manager: LockManager,
-    triggerer: Triggerer,
-    lines: Callable[[], str],
+async def test_a_name_that_cannot_be_rendered_locks_nothing(
+    name: str, logical_date: datetime | None, said: str, manager: LockManager, triggerer: Triggerer, lines: Lines
 ) -> None:
-    async def body() -> None:
-        task = lock(writes=["dw.planes", name])
-        assert isinstance(
-            await triggerer.event(await triggerer.start(task, logical_date=logical_date)), TaskFailedEvent
-        )
-
-    asyncio.run(body())
+    task = lock(writes=["dw.planes", name])
+    assert isinstance(await triggerer.event(await triggerer.start(task, logical_date=logical_date)), TaskFailedEvent)
     assert said in lines()
     assert not manager.show()
 
 
-def test_a_connection_that_does_not_exist_is_named(triggerer: Triggerer, lines: Callable[[], str]) -> None:
-    async def body() -> None:
-        task = lock(hivelock_conn_id="nowhere")
-        assert isinstance(await triggerer.event(await triggerer.start(task, logical_date=DAY)), TaskFailedEvent)
-
-    asyncio.run(body())
+async def test_a_connection_that_does_not_exist_is_named(triggerer: Triggerer, lines: Lines) -> None:
+    task = lock(hivelock_conn_id="nowhere")
+    assert isinstance(await triggerer.event(await triggerer.start(task, logical_date=DAY)), TaskFailedEvent)
     assert "connection 'nowhere' does not exist" in lines()
 
 
@@ -153,20 +118,15 @@ def test_making_it_only_stores(wrong: dict[str, Any]) -> None:
         ({"timeout_s": "soon"}, "timeout_s='soon' must be seconds"),
     ],
 )
-def test_what_another_version_has_given_it_fails_the_task_with_a_word(
-    given: dict[str, Any], said: str, manager: LockManager, lines: Callable[[], str]
+async def test_what_another_version_has_given_it_fails_the_task_with_a_word(
+    given: dict[str, Any], said: str, manager: LockManager, lines: Lines
 ) -> None:
-    async def body() -> None:
-        await fails(trigger(**given).run())
-
-    asyncio.run(body())
+    await fails(trigger(**given).run())
     assert said in lines()
     assert not manager.show()
 
 
-def test_arguments_of_a_later_version_are_ignored_logged_and_written_back(
-    manager: LockManager, lines: Callable[[], str]
-) -> None:
+def test_arguments_of_a_later_version_are_ignored_logged_and_written_back(manager: LockManager, lines: Lines) -> None:
     later = trigger(colour="red", format=9, min_reader=4, ends_task=False)
 
     async def body() -> Any:
@@ -191,7 +151,7 @@ def test_its_arguments_are_plain() -> None:
     assert json.loads(json.dumps(kwargs)) == kwargs
 
 
-def test_what_blocks_never_blocks_the_loop(
+async def test_what_blocks_never_blocks_the_loop(
     manager: LockManager, triggerer: Triggerer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     threads: list[str] = []
@@ -204,19 +164,16 @@ def test_what_blocks_never_blocks_the_loop(
 
         return note
 
-    async def body() -> None:
-        monkeypatch.setattr(manager, "begin", noted(begin))
-        monkeypatch.setattr(manager, "release", noted(release))
-        trigger_id = await start_granted(triggerer, manager)
-        triggerer.states = {"lock": "failed"}
-        await triggerer.user_acts(trigger_id)
-
-    asyncio.run(body())
+    monkeypatch.setattr(manager, "begin", noted(begin))
+    monkeypatch.setattr(manager, "release", noted(release))
+    trigger_id = await start_granted(triggerer, manager)
+    triggerer.states = {"lock": "failed"}
+    await triggerer.user_acts(trigger_id)
     assert threads
     assert all(name.startswith("hivelock") for name in threads)
 
 
-def test_the_dag_that_came_along_is_forgotten(
+async def test_the_dag_that_came_along_is_forgotten(
     manager: LockManager, triggerer: Triggerer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if not hasattr(triggerer.runner, "create_runtime_ti"):
@@ -229,20 +186,17 @@ def test_the_dag_that_came_along_is_forgotten(
         dags.append(weakref.ref(ti.task.dag))
         return ti
 
-    async def body() -> None:
-        monkeypatch.setattr(triggerer.runner, "create_runtime_ti", noted)
-        held = other(manager)
-        trigger_id = await start_waiting(triggerer, manager)
-        gc.collect()
-        assert [dag() for dag in dags] == [None]
-        triggerer.states = {"lock": "failed"}
-        await triggerer.user_acts(trigger_id)
-        manager.release(held)
-
-    asyncio.run(body())
+    monkeypatch.setattr(triggerer.runner, "create_runtime_ti", noted)
+    held = other(manager)
+    trigger_id = await start_waiting(triggerer, manager)
+    gc.collect()
+    assert [dag() for dag in dags] == [None]
+    triggerer.states = {"lock": "failed"}
+    await triggerer.user_acts(trigger_id)
+    manager.release(held)
 
 
-def test_many_that_start_together_look_the_connection_up_once(
+async def test_many_that_start_together_look_the_connection_up_once(
     manager: LockManager, triggerer: Triggerer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from airflow_hivelock import HiveLockHook
@@ -255,35 +209,28 @@ def test_many_that_start_together_look_the_connection_up_once(
         await asyncio.sleep(0.05)
         await load(self)
 
-    async def body() -> None:
-        monkeypatch.setattr(HiveLockHook, "load", counted)
-        started = [
-            await triggerer.start(lock(writes=["dw.delays/dt={{ run_id }}"]), logical_date=DAY, run_id=f"run{n}")
-            for n in range(20)
-        ]
-        for trigger_id in started:
-            await triggerer.event(trigger_id)
-
-    asyncio.run(body())
+    monkeypatch.setattr(HiveLockHook, "load", counted)
+    started = [
+        await triggerer.start(lock(writes=["dw.delays/dt={{ run_id }}"]), logical_date=DAY, run_id=f"run{n}")
+        for n in range(20)
+    ]
+    for trigger_id in started:
+        await triggerer.event(trigger_id)
     assert looked_up == ["hivelock_default"]
 
 
-def test_a_task_that_goes_on_gets_its_lease_as_the_event(manager: LockManager, triggerer: Triggerer) -> None:
-    async def body() -> None:
-        event = await triggerer.event(await triggerer.defer(trigger(ends_task=False)))
-        lease = Lease.from_json(event.payload)
-        assert lease == manager.lease_of(OWNER)
-        assert not triggerer.xcoms
-
-    asyncio.run(body())
+async def test_a_task_that_goes_on_gets_its_lease_as_the_event(manager: LockManager, triggerer: Triggerer) -> None:
+    event = await triggerer.event(await triggerer.defer(trigger(ends_task=False)))
+    lease = Lease.from_json(event.payload)
+    assert lease == manager.lease_of(OWNER)
+    assert not triggerer.xcoms
 
 
-def test_a_deferred_task_is_its_own_owner_and_is_not_rendered_again(manager: LockManager, triggerer: Triggerer) -> None:
-    async def body() -> None:
-        deferred = trigger(writes=["dw.delays/dt={{ ds }}"], owner="here/dag/run/lock/3", attempt=4)
-        await triggerer.event(await triggerer.defer(deferred, map_index=3, try_number=4))
-
-    asyncio.run(body())
+async def test_a_deferred_task_is_its_own_owner_and_is_not_rendered_again(
+    manager: LockManager, triggerer: Triggerer
+) -> None:
+    deferred = trigger(writes=["dw.delays/dt={{ ds }}"], owner="here/dag/run/lock/3", attempt=4)
+    await triggerer.event(await triggerer.defer(deferred, map_index=3, try_number=4))
     lease = manager.lease_of("here/dag/run/lock/3")
     assert lease is not None
     assert lease.attempt == 4
@@ -291,47 +238,34 @@ def test_a_deferred_task_is_its_own_owner_and_is_not_rendered_again(manager: Loc
 
 
 @pytest.mark.parametrize(("ends_task", "waits"), [(False, True), (True, False)])
-def test_what_a_worker_has_deferred_is_not_resumed_within_seconds(
+async def test_what_a_worker_has_deferred_is_not_resumed_within_seconds(
     ends_task: bool, waits: bool, manager: LockManager, triggerer: Triggerer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Airflow's scheduler would take the end of that worker for the resumed task's, and fail it."""
-
-    async def body() -> None:
-        begun = time.monotonic()
-        await triggerer.event(await triggerer.defer(trigger(ends_task=ends_task)))
-        assert (time.monotonic() - begun >= 1) is waits
-
     monkeypatch.setattr(rounds, "RESUME_S", 1.0)
-    asyncio.run(body())
+    begun = time.monotonic()
+    await triggerer.event(await triggerer.defer(trigger(ends_task=ends_task)))
+    assert (time.monotonic() - begun >= 1) is waits
 
 
 class TestSensor:
-    def test_it_waits_until_the_data_is_free_and_takes_nothing(
-        self, manager: LockManager, triggerer: Triggerer, lines: Callable[[], str]
+    async def test_it_waits_until_the_data_is_free_and_takes_nothing(
+        self, manager: LockManager, triggerer: Triggerer, lines: Lines
     ) -> None:
-        async def body() -> None:
-            held = other(manager)
-            trigger_id = await triggerer.start(lock(HiveLockSensor), logical_date=DAY)
-            await triggerer.until(lambda: "In the way: somebody" in lines(), "the sensor to look")
-            assert not manager.waiters()
-            manager.release(held)
-            assert isinstance(await triggerer.event(trigger_id), TaskSuccessEvent)
-
-        asyncio.run(body())
+        held = other(manager)
+        trigger_id = await triggerer.start(lock(HiveLockSensor), logical_date=DAY)
+        await triggerer.until(lambda: "In the way: somebody" in lines(), "the sensor to look")
+        assert not manager.waiters()
+        manager.release(held)
+        assert isinstance(await triggerer.event(trigger_id), TaskSuccessEvent)
         assert not manager.show()
 
     @pytest.mark.parametrize(("soft_fail", "event"), [(False, TaskFailedEvent), (True, TaskSkippedEvent)])
-    def test_its_time_out(self, soft_fail: bool, event: type, manager: LockManager, triggerer: Triggerer) -> None:
-        async def body() -> None:
-            other(manager)
-            task = lock(HiveLockSensor, timeout=0.1, soft_fail=soft_fail)
-            assert isinstance(await triggerer.event(await triggerer.start(task, logical_date=DAY)), event)
+    async def test_its_time_out(self, soft_fail: bool, event: type, manager: LockManager, triggerer: Triggerer) -> None:
+        other(manager)
+        task = lock(HiveLockSensor, timeout=0.1, soft_fail=soft_fail)
+        assert isinstance(await triggerer.event(await triggerer.start(task, logical_date=DAY)), event)
 
-        asyncio.run(body())
-
-    def test_a_wrong_name_fails_even_softly(self, manager: LockManager, triggerer: Triggerer) -> None:
-        async def body() -> None:
-            task = lock(HiveLockSensor, soft_fail=True, reads=["dw.delays/dt={{ nothing }}"])
-            assert isinstance(await triggerer.event(await triggerer.start(task, logical_date=DAY)), TaskFailedEvent)
-
-        asyncio.run(body())
+    async def test_a_wrong_name_fails_even_softly(self, manager: LockManager, triggerer: Triggerer) -> None:
+        task = lock(HiveLockSensor, soft_fail=True, reads=["dw.delays/dt={{ nothing }}"])
+        assert isinstance(await triggerer.event(await triggerer.start(task, logical_date=DAY)), TaskFailedEvent)

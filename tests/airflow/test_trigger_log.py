@@ -7,6 +7,7 @@ import threading
 import time
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
+from unittest.mock import Mock
 
 import pytest
 import structlog
@@ -22,42 +23,31 @@ from airflow_hivelock.work import hosts
 from airflow_hivelock.work.applications import encode
 from airflow_hivelock.work.hosts import declare_gone
 from airflow_hivelock.work.processes import Processes
-from tests.airflow.waiting_task import (
-    DAY,
-    OBJECT,
-    OWNER,
-    lock,
-    other,
-    trigger,
-)
+from tests.airflow.tasks import DAY, OBJECT, OWNER, lock, other, trigger
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from airflow_hivelock.locks import LockManager
+    from tests.airflow.conftest import Lines
     from tests.airflow.triggerer import Triggerer
 
 
 HOLDER = "here/other/dead/job/-1"
 
 
-def test_it_waits_in_the_queue_and_says_once_for_whom(
-    manager: LockManager, triggerer: Triggerer, lines: Callable[[], str]
+async def test_it_waits_in_the_queue_and_says_once_for_whom(
+    manager: LockManager, triggerer: Triggerer, lines: Lines
 ) -> None:
-    async def body() -> None:
-        held = other(manager)
-        trigger_id = await triggerer.start(lock(), logical_date=DAY)
-        await triggerer.until(manager.waiters, "a waiter")
-        manager.acquire(owner="unrelated", writes=["dw.planes"])
-        manager.release(held)
-        assert isinstance(await triggerer.event(trigger_id), TaskSuccessEvent)
-
-    asyncio.run(body())
+    held = other(manager)
+    trigger_id = await triggerer.start(lock(), logical_date=DAY)
+    await triggerer.until(manager.waiters, "a waiter")
+    manager.acquire(owner="unrelated", writes=["dw.planes"])
+    manager.release(held)
+    assert isinstance(await triggerer.event(trigger_id), TaskSuccessEvent)
     assert lines().count("In the way: somebody (lease memory-") == 1
     assert f"holds {OBJECT} EXCLUSIVE since 20" in lines()
 
 
-def test_it_says_again_who_is_in_the_way_when_that_changes(manager: LockManager, lines: Callable[[], str]) -> None:
+def test_it_says_again_who_is_in_the_way_when_that_changes(manager: LockManager, lines: Lines) -> None:
     first = manager.acquire(owner="first", reads=[OBJECT])
     request = rules.request(OWNER, writes=[OBJECT])
     wait = waiting.Wait(lambda: (manager, request), None, lambda: None, structlog.get_logger())
@@ -92,7 +82,7 @@ class TestTheLogOfAWait:
         return type(manager)(manager.backend, lambda: clock[0])
 
     def test_it_says_at_growing_intervals_that_it_still_waits(
-        self, timed: LockManager, clock: list[float], lines: Callable[[], str]
+        self, timed: LockManager, clock: list[float], lines: Lines
     ) -> None:
         held = other(timed)
         wait = waits(timed, clock)
@@ -114,11 +104,7 @@ class TestTheLogOfAWait:
         assert "after waiting 1 d 0 h, for somebody: " in lines()
 
     def test_it_says_how_long_it_will_probably_wait(
-        self,
-        timed: LockManager,
-        clock: list[float],
-        lines: Callable[[], str],
-        monkeypatch: pytest.MonkeyPatch,
+        self, timed: LockManager, clock: list[float], lines: Lines, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(timed.backend, "now", lambda: DAY + timedelta(seconds=clock[0]))
         for name in ("FRESH_S", "PAST_S", "REST"):
@@ -144,20 +130,17 @@ class TestTheLogOfAWait:
     def test_a_lock_store_that_is_away_is_not_asked_without_a_pause(
         self, timed: LockManager, clock: list[float], monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        def away(_: Any) -> Any:
-            raise StoreUnavailable("zk1 is down")
-
         other(timed)
         wait = waits(timed, clock)
         wait.poll()
-        monkeypatch.setattr(MemoryAcquisition, "step", away)
+        monkeypatch.setattr(MemoryAcquisition, "step", Mock(side_effect=StoreUnavailable("zk1 is down")))
         clock[0] = 61.0
         assert wait.poll() is None
         assert (wait.wait_s() or 0) > 0
         wait.give_up()
 
     def test_it_says_who_was_ahead_and_is_not_any_longer(
-        self, timed: LockManager, clock: list[float], lines: Callable[[], str]
+        self, timed: LockManager, clock: list[float], lines: Lines
     ) -> None:
         held, ahead = other(timed), rules.request("ahead", writes=[OBJECT])
         first = timed.begin(ahead, lambda: None)
@@ -174,39 +157,33 @@ class TestTheLogOfAWait:
         assert isinstance(wait.poll(), Lease)
         assert ", for ahead and somebody: " in lines()
 
-    def test_the_next_round_begins_with_what_the_rounds_before_waited_for(
-        self, manager: LockManager, triggerer: Triggerer, lines: Callable[[], str]
+    async def test_the_next_round_begins_with_what_the_rounds_before_waited_for(
+        self, manager: LockManager, triggerer: Triggerer, lines: Lines
     ) -> None:
-        async def body() -> None:
-            held = other(manager)
-            late = {"ends_task": False, "round_number": 2, "waited_s": 723.0, "waited_for": ["first", "second"]}
-            trigger_id = await triggerer.defer(trigger(**late))
-            await triggerer.until(manager.waiters, "a waiter")
-            assert "Round 2 of 3 of waiting. Before it: 12 min 3 s, for first and second" in lines()
-            manager.release(held)
-            event = await triggerer.event(trigger_id)
-            told = Round.of(event.payload)
-            assert told is not None
-            assert told.waited_for == ("first", "second", "somebody")
-            assert str(told) == "round 2 of 3"
-            assert told.past == "12 min 3 s, for first and second and somebody"
-            manager.forget_deferred(OWNER, 1)
+        held = other(manager)
+        late = {"ends_task": False, "round_number": 2, "waited_s": 723.0, "waited_for": ["first", "second"]}
+        trigger_id = await triggerer.defer(trigger(**late))
+        await triggerer.until(manager.waiters, "a waiter")
+        assert "Round 2 of 3 of waiting. Before it: 12 min 3 s, for first and second" in lines()
+        manager.release(held)
+        event = await triggerer.event(trigger_id)
+        told = Round.of(event.payload)
+        assert told is not None
+        assert told.waited_for == ("first", "second", "somebody")
+        assert str(told) == "round 2 of 3"
+        assert told.past == "12 min 3 s, for first and second and somebody"
+        manager.forget_deferred(OWNER, 1)
 
-        asyncio.run(body())
-
-    def test_the_worker_is_told_how_long_the_trigger_has_waited_for_its_lease(
+    async def test_the_worker_is_told_how_long_the_trigger_has_waited_for_its_lease(
         self, manager: LockManager, triggerer: Triggerer
     ) -> None:
-        async def body() -> None:
-            held = other(manager)
-            trigger_id = await triggerer.defer(trigger(ends_task=False))
-            await triggerer.until(manager.waiters, "a waiter")
-            manager.release(held)
-            event = await triggerer.event(trigger_id)
-            assert Lease.from_json(event.payload) == manager.lease_of(OWNER)
-            assert event.payload["waited_for"] == ["somebody"]
-
-        asyncio.run(body())
+        held = other(manager)
+        trigger_id = await triggerer.defer(trigger(ends_task=False))
+        await triggerer.until(manager.waiters, "a waiter")
+        manager.release(held)
+        event = await triggerer.event(trigger_id)
+        assert Lease.from_json(event.payload) == manager.lease_of(OWNER)
+        assert event.payload["waited_for"] == ["somebody"]
 
     @pytest.mark.parametrize(
         ("run", "task", "said"),
@@ -225,7 +202,7 @@ class TestTheLogOfAWait:
         manager: LockManager,
         triggerer: Triggerer,
         monkeypatch: pytest.MonkeyPatch,
-        lines: Callable[[], str],
+        lines: Lines,
     ) -> None:
         """The holder has died. Its lease is held until nothing of it runs."""
         monkeypatch.setattr(waiting, "STILL_S", (0.1, 0.2))
@@ -242,36 +219,30 @@ class TestTheLogOfAWait:
 
         asyncio.run(body())
 
-    def test_it_says_who_has_force_released_what_it_waited_for(
-        self, manager: LockManager, triggerer: Triggerer, lines: Callable[[], str]
+    async def test_it_says_who_has_force_released_what_it_waited_for(
+        self, manager: LockManager, triggerer: Triggerer, lines: Lines
     ) -> None:
-        async def body() -> None:
-            held = other(manager)
-            trigger_id = await triggerer.start(lock(), logical_date=DAY)
-            await triggerer.until(lambda: "In the way: somebody" in lines(), "it to wait")
-            manager.force_release(held.id, reason="its job is over", user="ann")
-            await triggerer.event(trigger_id)
-
-        asyncio.run(body())
+        held = other(manager)
+        trigger_id = await triggerer.start(lock(), logical_date=DAY)
+        await triggerer.until(lambda: "In the way: somebody" in lines(), "it to wait")
+        manager.force_release(held.id, reason="its job is over", user="ann")
+        await triggerer.event(trigger_id)
         assert "ann force-released the lease of somebody: its job is over" in lines()
 
-    def test_a_release_is_not_taken_for_a_force_release_of_before_or_for_a_word_on_a_host(
-        self, manager: LockManager, triggerer: Triggerer, lines: Callable[[], str]
+    async def test_a_release_is_not_taken_for_a_force_release_of_before_or_for_a_word_on_a_host(
+        self, manager: LockManager, triggerer: Triggerer, lines: Lines
     ) -> None:
-        async def body() -> None:
-            manager.force_release(other(manager).id, reason="an earlier one", user="ann")
-            held = manager.start_work(other(manager), "work", encode(Processes(host="worker-9")))
-            trigger_id = await triggerer.start(lock(), logical_date=DAY)
-            await triggerer.until(lambda: "In the way: somebody" in lines(), "it to wait")
-            declare_gone(manager, hosts.on_host("worker-9", [held]), reason="burnt down", user="ann")
-            manager.release(held)
-            await triggerer.event(trigger_id)
-
-        asyncio.run(body())
+        manager.force_release(other(manager).id, reason="an earlier one", user="ann")
+        held = manager.start_work(other(manager), "work", encode(Processes(host="worker-9")))
+        trigger_id = await triggerer.start(lock(), logical_date=DAY)
+        await triggerer.until(lambda: "In the way: somebody" in lines(), "it to wait")
+        declare_gone(manager, hosts.on_host("worker-9", [held]), reason="burnt down", user="ann")
+        manager.release(held)
+        await triggerer.event(trigger_id)
         assert "force-released" not in lines()
 
     @pytest.mark.parametrize("silent_s", [0.0, 3600.0])
-    def test_an_audit_trail_that_cannot_be_read_delays_no_grant(
+    async def test_an_audit_trail_that_cannot_be_read_delays_no_grant(
         self, silent_s: float, manager: LockManager, triggerer: Triggerer, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         over = threading.Event()
@@ -280,22 +251,19 @@ class TestTheLogOfAWait:
             over.wait(silent_s)
             raise StoreUnavailable("zk1 is down")
 
-        async def body() -> None:
-            monkeypatch.setattr(manager.backend, "audit", audit)
-            held = other(manager)
-            trigger_id = await triggerer.start(lock(), logical_date=DAY)
-            await triggerer.until(manager.waiters, "a waiter")
-            manager.release(held)
-            begun = time.monotonic()
-            assert isinstance(await triggerer.event(trigger_id), TaskSuccessEvent)
-            waited_s = time.monotonic() - begun
-            over.set()
-            assert waited_s < 5
+        monkeypatch.setattr(manager.backend, "audit", audit)
+        held = other(manager)
+        trigger_id = await triggerer.start(lock(), logical_date=DAY)
+        await triggerer.until(manager.waiters, "a waiter")
+        manager.release(held)
+        begun = time.monotonic()
+        assert isinstance(await triggerer.event(trigger_id), TaskSuccessEvent)
+        waited_s = time.monotonic() - begun
+        over.set()
+        assert waited_s < 5
 
-        asyncio.run(body())
-
-    def test_many_waiters_read_the_audit_trail_together(
-        self, manager: LockManager, triggerer: Triggerer, monkeypatch: pytest.MonkeyPatch, lines: Callable[[], str]
+    async def test_many_waiters_read_the_audit_trail_together(
+        self, manager: LockManager, triggerer: Triggerer, monkeypatch: pytest.MonkeyPatch, lines: Lines
     ) -> None:
         reads: list[float] = []
         audit = manager.backend.audit
@@ -304,21 +272,18 @@ class TestTheLogOfAWait:
             reads.append(time.monotonic())
             return audit()
 
-        async def body() -> None:
-            monkeypatch.setattr(manager.backend, "audit", counted)
-            held = other(manager)
-            task = {"reads": [OBJECT], "writes": []}
-            started = [await triggerer.start(lock(**task), logical_date=DAY, run_id=f"r{n}") for n in range(20)]
-            await triggerer.until(lambda: lines().count("In the way: somebody") == 20, "all to wait")
-            manager.force_release(held.id, reason="over", user="ann")
-            for each in started:
-                await triggerer.event(each)
-
-        asyncio.run(body())
+        monkeypatch.setattr(manager.backend, "audit", counted)
+        held = other(manager)
+        task = {"reads": [OBJECT], "writes": []}
+        started = [await triggerer.start(lock(**task), logical_date=DAY, run_id=f"r{n}") for n in range(20)]
+        await triggerer.until(lambda: lines().count("In the way: somebody") == 20, "all to wait")
+        manager.force_release(held.id, reason="over", user="ann")
+        for each in started:
+            await triggerer.event(each)
         assert lines().count("ann force-released the lease of somebody: over") == 20
         assert len(reads) < 10
 
-    def test_an_airflow_that_does_not_answer_delays_no_grant(
+    async def test_an_airflow_that_does_not_answer_delays_no_grant(
         self, manager: LockManager, triggerer: Triggerer, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         asend = triggerer.asend
@@ -328,14 +293,11 @@ class TestTheLogOfAWait:
                 await asyncio.sleep(3600)
             return await asend(message)
 
-        async def body() -> None:
-            monkeypatch.setattr(triggerer, "asend", silent)
-            held = other(manager, HOLDER)
-            trigger_id = await triggerer.start(lock(), logical_date=DAY)
-            await triggerer.until(manager.waiters, "a waiter")
-            manager.release(held)
-            begun = time.monotonic()
-            assert isinstance(await triggerer.event(trigger_id), TaskSuccessEvent)
-            assert time.monotonic() - begun < 5
-
-        asyncio.run(body())
+        monkeypatch.setattr(triggerer, "asend", silent)
+        held = other(manager, HOLDER)
+        trigger_id = await triggerer.start(lock(), logical_date=DAY)
+        await triggerer.until(manager.waiters, "a waiter")
+        manager.release(held)
+        begun = time.monotonic()
+        assert isinstance(await triggerer.event(trigger_id), TaskSuccessEvent)
+        assert time.monotonic() - begun < 5

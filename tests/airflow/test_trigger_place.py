@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
+from unittest.mock import Mock
 
 import pytest
 from airflow.triggers.base import TaskFailedEvent, TaskSuccessEvent
@@ -12,108 +13,85 @@ from airflow.triggers.base import TaskFailedEvent, TaskSuccessEvent
 from airflow_hivelock import HiveLockOperator, HiveLockSensor, compat, waiting
 from airflow_hivelock.locks import StoreUnavailable, pending
 from airflow_hivelock.locks.backends.memory import MemoryAcquisition
+from tests.airflow.tasks import ALIVE, DAY, OVER, OWNER, lock, other, start_granted, start_waiting
 from tests.airflow.triggerer import CANCELLED_AGAIN_S, Triggerer
-from tests.airflow.waiting_task import (
-    ALIVE,
-    DAY,
-    OVER,
-    OWNER,
-    lock,
-    other,
-    start_granted,
-    start_waiting,
-)
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from airflow_hivelock.locks import LockManager
+    from tests.airflow.conftest import Lines
 
 
 @pytest.mark.parametrize("state", [*OVER, "success"])
-def test_a_waiter_whose_task_is_over_leaves_the_queue(
+async def test_a_waiter_whose_task_is_over_leaves_the_queue(
     state: str | None, manager: LockManager, triggerer: Triggerer
 ) -> None:
-    async def body() -> None:
-        held = other(manager)
-        trigger_id = await start_waiting(triggerer, manager)
-        triggerer.states = {} if state is None else {"lock": state}
-        await triggerer.user_acts(trigger_id)
-        assert not manager.waiters()
-        manager.release(held)
-
-    asyncio.run(body())
+    held = other(manager)
+    trigger_id = await start_waiting(triggerer, manager)
+    triggerer.states = {} if state is None else {"lock": state}
+    await triggerer.user_acts(trigger_id)
+    assert not manager.waiters()
+    manager.release(held)
 
 
 @pytest.mark.parametrize("state", ALIVE)
-def test_a_waiter_keeps_its_place_while_its_task_lives(state: str, manager: LockManager, triggerer: Triggerer) -> None:
+async def test_a_waiter_keeps_its_place_while_its_task_lives(
+    state: str, manager: LockManager, triggerer: Triggerer
+) -> None:
     """A triggerer that was frozen, and a task that was cleared, come here with the task deferred again."""
-
-    async def body() -> None:
-        held = other(manager)
-        trigger_id = await start_waiting(triggerer, manager)
-        triggerer.states = {"lock": state}
-        await triggerer.user_acts(trigger_id)
-        assert len(manager.waiters()) == 1
-        again = await triggerer.start(lock(), logical_date=DAY, try_number=2)
-        manager.release(held)
-        await triggerer.event(again)
-
-    asyncio.run(body())
+    held = other(manager)
+    trigger_id = await start_waiting(triggerer, manager)
+    triggerer.states = {"lock": state}
+    await triggerer.user_acts(trigger_id)
+    assert len(manager.waiters()) == 1
+    again = await triggerer.start(lock(), logical_date=DAY, try_number=2)
+    manager.release(held)
+    await triggerer.event(again)
 
 
-def test_a_waiter_keeps_its_place_when_airflow_cannot_tell(
-    manager: LockManager, triggerer: Triggerer, monkeypatch: pytest.MonkeyPatch, lines: Callable[[], str]
+async def test_a_waiter_keeps_its_place_when_airflow_cannot_tell(
+    manager: LockManager, triggerer: Triggerer, monkeypatch: pytest.MonkeyPatch, lines: Lines
 ) -> None:
     async def no_answer(_: Any) -> Any:
         raise ConnectionError("no line")
 
-    async def body() -> None:
-        held = other(manager)
-        trigger_id = await start_waiting(triggerer, manager)
-        with monkeypatch.context() as patch:
-            patch.setattr(triggerer, "asend", no_answer)
-            await triggerer.user_acts(trigger_id)
-        assert len(manager.waiters()) == 1
-        assert "Keeping the queue position or the lease: Airflow did not report the state of" in lines()
-        again = await triggerer.start(lock(), logical_date=DAY)
-        manager.release(held)
-        await triggerer.event(again)
-
-    asyncio.run(body())
-
-
-def test_a_place_that_nobody_takes_up_keeps_nobody_waiting(manager: LockManager, triggerer: Triggerer) -> None:
-    """Airflow has given the task to another triggerer, which hangs. The session of the first one continues."""
-
-    async def body() -> None:
-        held = other(manager)
-        trigger_id = await start_waiting(triggerer, manager)
-        newcomer = await triggerer.start(lock(), logical_date=DAY, run_id="newcomer")
-        await triggerer.until(lambda: len(manager.waiters()) == 2, "the newcomer")
-        triggerer.states = {"lock": "deferred"}
+    held = other(manager)
+    trigger_id = await start_waiting(triggerer, manager)
+    with monkeypatch.context() as patch:
+        patch.setattr(triggerer, "asend", no_answer)
         await triggerer.user_acts(trigger_id)
-        manager.release(held)
-        assert isinstance(await triggerer.event(newcomer), TaskSuccessEvent)
+    assert len(manager.waiters()) == 1
+    assert "Keeping the queue position or the lease: Airflow did not report the state of" in lines()
+    again = await triggerer.start(lock(), logical_date=DAY)
+    manager.release(held)
+    await triggerer.event(again)
 
-    asyncio.run(body())
+
+async def test_a_place_that_nobody_takes_up_keeps_nobody_waiting(manager: LockManager, triggerer: Triggerer) -> None:
+    """Airflow has given the task to another triggerer, which hangs. The session of the first one continues."""
+    held = other(manager)
+    trigger_id = await start_waiting(triggerer, manager)
+    newcomer = await triggerer.start(lock(), logical_date=DAY, run_id="newcomer")
+    await triggerer.until(lambda: len(manager.waiters()) == 2, "the newcomer")
+    triggerer.states = {"lock": "deferred"}
+    await triggerer.user_acts(trigger_id)
+    manager.release(held)
+    assert isinstance(await triggerer.event(newcomer), TaskSuccessEvent)
 
 
-def test_a_triggerer_that_stops_keeps_places_and_another_goes_on(manager: LockManager, triggerer: Triggerer) -> None:
-    async def body() -> None:
-        held = other(manager)
-        await triggerer.shut_down(await start_waiting(triggerer, manager))
-        assert len(manager.waiters()) == 1
-        assert not (triggerer.asked and compat.TRIGGERS_HEAR_OF_KILLS), "its line to the supervisor is dead"
-        again = await triggerer.start(lock(), logical_date=DAY)
-        manager.release(held)
-        assert isinstance(await triggerer.event(again), TaskSuccessEvent)
-
-    asyncio.run(body())
+async def test_a_triggerer_that_stops_keeps_places_and_another_goes_on(
+    manager: LockManager, triggerer: Triggerer
+) -> None:
+    held = other(manager)
+    await triggerer.shut_down(await start_waiting(triggerer, manager))
+    assert len(manager.waiters()) == 1
+    assert not (triggerer.asked and compat.TRIGGERS_HEAR_OF_KILLS), "its line to the supervisor is dead"
+    again = await triggerer.start(lock(), logical_date=DAY)
+    manager.release(held)
+    assert isinstance(await triggerer.event(again), TaskSuccessEvent)
 
 
 @pytest.mark.parametrize("granted", [False, True])
-def test_what_is_over_is_given_up_although_airflow_asks_for_the_end_again_meanwhile(
+async def test_what_is_over_is_given_up_although_airflow_asks_for_the_end_again_meanwhile(
     granted: bool, manager: LockManager, triggerer: Triggerer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Airflow cancels a trigger every second until it has ended; its answer may take longer."""
@@ -123,60 +101,50 @@ def test_what_is_over_is_given_up_although_airflow_asks_for_the_end_again_meanwh
         await asyncio.sleep(5 * CANCELLED_AGAIN_S)
         return await asend(message)
 
-    async def body() -> None:
-        held = None if granted else other(manager)
-        trigger_id = await (start_granted if granted else start_waiting)(triggerer, manager)
-        triggerer.states = {"lock": "failed"}
-        monkeypatch.setattr(triggerer, "asend", slow)
-        await triggerer.user_acts(trigger_id)
-        await triggerer.until(lambda: not manager.waiters() and not manager.lease_of(OWNER), "it to be given up")
-        if held:
-            manager.release(held)
-
-    asyncio.run(body())
+    held = None if granted else other(manager)
+    trigger_id = await (start_granted if granted else start_waiting)(triggerer, manager)
+    triggerer.states = {"lock": "failed"}
+    monkeypatch.setattr(triggerer, "asend", slow)
+    await triggerer.user_acts(trigger_id)
+    await triggerer.until(lambda: not manager.waiters() and not manager.lease_of(OWNER), "it to be given up")
+    if held:
+        manager.release(held)
 
 
 @pytest.mark.parametrize("options", [{}, {"timeout": timedelta(0)}])
-def test_the_end_of_every_wait_is_not_called_a_users_action(
-    options: dict[str, Any], manager: LockManager, triggerer: Triggerer, lines: Callable[[], str]
+async def test_the_end_of_every_wait_is_not_called_a_users_action(
+    options: dict[str, Any], manager: LockManager, triggerer: Triggerer, lines: Lines
 ) -> None:
-    async def body() -> None:
-        held = other(manager) if options else None
-        trigger_id = await triggerer.start(lock(**options), logical_date=DAY)
-        event = await triggerer.event(trigger_id)
-        assert isinstance(event, TaskFailedEvent if options else TaskSuccessEvent)
-        triggerer.states = {"lock": event.task_instance_state}
-        await triggerer.user_acts(trigger_id)
-        assert (manager.lease_of(OWNER) is None) is bool(options)
-        if held:
-            manager.release(held)
-
-    asyncio.run(body())
+    held = other(manager) if options else None
+    trigger_id = await triggerer.start(lock(**options), logical_date=DAY)
+    event = await triggerer.event(trigger_id)
+    assert isinstance(event, TaskFailedEvent if options else TaskSuccessEvent)
+    triggerer.states = {"lock": event.task_instance_state}
+    await triggerer.user_acts(trigger_id)
+    assert (manager.lease_of(OWNER) is None) is bool(options)
+    if held:
+        manager.release(held)
     assert "trigger completed" in lines()
     assert "user action" not in lines()
 
 
 @pytest.mark.skipif(not compat.TRIGGERS_RETRY, reason="before Airflow 3.3 it raises, and a worker logs why")
 @pytest.mark.parametrize("cls", [HiveLockOperator, HiveLockSensor])
-def test_a_trigger_that_fails_stays_until_airflow_has_read_why(
+async def test_a_trigger_that_fails_stays_until_airflow_has_read_why(
     cls: Any, manager: LockManager, triggerer: Triggerer
 ) -> None:
     """Airflow closes a task's log as it hears of the trigger's end, be there lines to read or not."""
-
-    async def body() -> None:
-        other(manager)
-        trigger_id = await triggerer.start(
-            lock(cls, timeout=0 if cls is HiveLockSensor else timedelta(0)), logical_date=DAY
-        )
-        assert isinstance(await triggerer.event(trigger_id), TaskFailedEvent)
-        assert triggerer.running(trigger_id)
-        await triggerer.user_acts(trigger_id)
-
-    asyncio.run(body())
+    other(manager)
+    trigger_id = await triggerer.start(
+        lock(cls, timeout=0 if cls is HiveLockSensor else timedelta(0)), logical_date=DAY
+    )
+    assert isinstance(await triggerer.event(trigger_id), TaskFailedEvent)
+    assert triggerer.running(trigger_id)
+    await triggerer.user_acts(trigger_id)
 
 
-def test_an_outage_keeps_the_place(
-    manager: LockManager, triggerer: Triggerer, monkeypatch: pytest.MonkeyPatch, lines: Callable[[], str]
+async def test_an_outage_keeps_the_place(
+    manager: LockManager, triggerer: Triggerer, monkeypatch: pytest.MonkeyPatch, lines: Lines
 ) -> None:
     step = MemoryAcquisition.step
     asked = iter(range(100))
@@ -186,27 +154,18 @@ def test_an_outage_keeps_the_place(
             raise StoreUnavailable("zk1 is down")
         return step(self)
 
-    async def body() -> None:
-        monkeypatch.setattr(pending, "FIRST_PAUSE_S", 0.02)
-        monkeypatch.setattr(MemoryAcquisition, "step", answers_at_last)
-        trigger_id = await triggerer.start(lock(), logical_date=DAY)
-        assert isinstance(await triggerer.event(trigger_id), TaskSuccessEvent)
-
-    asyncio.run(body())
+    monkeypatch.setattr(pending, "FIRST_PAUSE_S", 0.02)
+    monkeypatch.setattr(MemoryAcquisition, "step", answers_at_last)
+    trigger_id = await triggerer.start(lock(), logical_date=DAY)
+    assert isinstance(await triggerer.event(trigger_id), TaskSuccessEvent)
     assert lines().count("zk1 is down") == 1
 
 
-def test_an_outage_that_lasts_fails_the_task(
-    manager: LockManager, triggerer: Triggerer, monkeypatch: pytest.MonkeyPatch, lines: Callable[[], str]
+async def test_an_outage_that_lasts_fails_the_task(
+    manager: LockManager, triggerer: Triggerer, monkeypatch: pytest.MonkeyPatch, lines: Lines
 ) -> None:
-    def down(_: MemoryAcquisition) -> Any:
-        raise StoreUnavailable("zk1 is down")
-
-    async def body() -> None:
-        monkeypatch.setattr(waiting, "OUTAGE_S", 0.1)
-        monkeypatch.setattr(MemoryAcquisition, "step", down)
-        trigger_id = await triggerer.start(lock(), logical_date=DAY)
-        assert isinstance(await triggerer.event(trigger_id), TaskFailedEvent)
-
-    asyncio.run(body())
+    monkeypatch.setattr(waiting, "OUTAGE_S", 0.1)
+    monkeypatch.setattr(MemoryAcquisition, "step", Mock(side_effect=StoreUnavailable("zk1 is down")))
+    trigger_id = await triggerer.start(lock(), logical_date=DAY)
+    assert isinstance(await triggerer.event(trigger_id), TaskFailedEvent)
     assert "error: zk1 is down" in lines()

@@ -3,34 +3,27 @@
 from __future__ import annotations
 
 import re
-from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any
+from datetime import timedelta
+from functools import partial
+from typing import TYPE_CHECKING
+from unittest.mock import Mock
 
 from airflow.providers.standard.operators.empty import EmptyOperator
-from airflow.sdk import DAG, task
+from airflow.sdk import task
 
-from airflow_hivelock import (
-    HiveLockOperator,
-    HiveUnlockOperator,
-)
+from airflow_hivelock import HiveLockOperator, HiveUnlockOperator
 from airflow_hivelock.locks import StoreUnavailable, pending
 from airflow_hivelock.operators import lock as lock_operator
+from tests.airflow.tasks import DAY, NAMES
+from tests.airflow.tasks import dag as dag_named
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     import pytest
 
     from airflow_hivelock.locks import Lease, LockManager
-    from tests.airflow.conftest import Ran
+    from tests.airflow.conftest import Lines, Run
 
-
-DAY = datetime(2013, 1, 15, tzinfo=UTC)
-NAMES = {"writes": ["dw.delays/dt={{ ds }}"]}
-
-
-def dag(name: str = "releases", **options: Any) -> DAG:
-    return DAG(name, schedule=None, start_date=DAY, **options)
+dag = partial(dag_named, "releases")
 
 
 def _held(manager: LockManager) -> list[str]:
@@ -38,7 +31,7 @@ def _held(manager: LockManager) -> list[str]:
 
 
 class TestUnlock:
-    def test_it_frees_its_setups_when_the_work_failed(self, manager: LockManager, run: Callable[..., Ran]) -> None:
+    def test_it_frees_its_setups_when_the_work_failed(self, manager: LockManager, run: Run) -> None:
         with dag() as releases:
             lock = HiveLockOperator(task_id="lock", **NAMES)
 
@@ -52,7 +45,7 @@ class TestUnlock:
         assert ran.state == "failed"
         assert not manager.show()
 
-    def test_it_frees_every_map_index(self, manager: LockManager, run: Callable[..., Ran]) -> None:
+    def test_it_frees_every_map_index(self, manager: LockManager, run: Run) -> None:
         with dag() as releases:
             lock = HiveLockOperator.partial(task_id="lock").expand(writes=[["dw.a"], ["dw.b"]])
             unlock = HiveUnlockOperator(task_id="unlock").as_teardown(setups=lock)  # type: ignore[arg-type]
@@ -60,7 +53,7 @@ class TestUnlock:
         assert run(releases, logical_date=DAY).state == "success"
         assert not manager.show()
 
-    def test_it_frees_the_lease_that_it_is_given(self, manager: LockManager, run: Callable[..., Ran]) -> None:
+    def test_it_frees_the_lease_that_it_is_given(self, manager: LockManager, run: Run) -> None:
         with dag() as releases:
             one = HiveLockOperator(task_id="one", writes=["dw.a"])
             two = HiveLockOperator(task_id="two", writes=["dw.b"])
@@ -68,14 +61,14 @@ class TestUnlock:
         assert run(releases, logical_date=DAY).state == "success"
         assert [str(holder.object) for holder in manager.show()] == ["dw", "dw.a"]
 
-    def test_it_frees_leases_that_another_dag_acquired(self, manager: LockManager, run: Callable[..., Ran]) -> None:
+    def test_it_frees_leases_that_another_dag_acquired(self, manager: LockManager, run: Run) -> None:
         given = [manager.acquire(owner=f"here/other/run/{n}/-1", writes=[f"dw.{n}"]).to_json() for n in ("a", "b")]
         with dag() as releases:
             HiveUnlockOperator(task_id="unlock", lease=given, lease_dag_id="other")
         assert run(releases, logical_date=DAY).state == "success"
         assert not manager.show()
 
-    def test_it_leaves_an_outer_lock_alone(self, manager: LockManager, run: Callable[..., Ran]) -> None:
+    def test_it_leaves_an_outer_lock_alone(self, manager: LockManager, run: Run) -> None:
         with dag() as releases:
             outer = HiveLockOperator(task_id="outer", writes=["dw.a"])
             inner = HiveLockOperator(task_id="inner", writes=["dw.b"])
@@ -83,9 +76,7 @@ class TestUnlock:
         assert run(releases, logical_date=DAY).state == "success"
         assert [str(holder.object) for holder in manager.show()] == ["dw", "dw.a"]
 
-    def test_it_frees_the_days_that_are_done_and_leaves_the_others(
-        self, manager: LockManager, run: Callable[..., Ran]
-    ) -> None:
+    def test_it_frees_the_days_that_are_done_and_leaves_the_others(self, manager: LockManager, run: Run) -> None:
         seen: list[list[str]] = []
         with dag() as releases:
             lock = HiveLockOperator(task_id="lock", writes=["dw.delays/dt=2013-01-{{ ds[8:] }}..2013-01-17"])
@@ -107,7 +98,7 @@ class TestUnlock:
         ]
         assert not manager.show()
 
-    def test_work_on_other_days_does_not_keep_it_waiting(self, manager: LockManager, run: Callable[..., Ran]) -> None:
+    def test_work_on_other_days_does_not_keep_it_waiting(self, manager: LockManager, run: Run) -> None:
         with dag() as releases:
             lock = HiveLockOperator(task_id="lock", writes=["dw.delays/dt=2013-01-15..2013-01-16"])
             done = HiveUnlockOperator(
@@ -123,22 +114,20 @@ class TestUnlock:
         assert run(releases, logical_date=DAY).state == "success"
         assert _held(manager) == ["dw.delays/dt=2013-01-16"], "a part is not the whole"
 
-    def test_what_the_lease_never_held_fails_and_frees_nothing(
-        self, manager: LockManager, run: Callable[..., Ran]
-    ) -> None:
+    def test_what_the_lease_never_held_fails_and_frees_nothing(self, manager: LockManager, run: Run) -> None:
         with dag() as releases:
             lock = HiveLockOperator(task_id="lock", **NAMES)
             lock >> HiveUnlockOperator(task_id="unlock", objects=["dw.delays/dt=2013-02-01"])
         assert run(releases, logical_date=DAY).tasks["unlock"] == "failed"
         assert _held(manager) == ["dw.delays/dt=2013-01-15"]
 
-    def test_what_is_free_already_is_success(self, manager: LockManager, run: Callable[..., Ran]) -> None:
+    def test_what_is_free_already_is_success(self, manager: LockManager, run: Run) -> None:
         with dag() as releases:
             lock = HiveLockOperator(task_id="lock", **NAMES)
             lock >> HiveUnlockOperator(task_id="unlock") >> HiveUnlockOperator(task_id="again", lease=lock.output)
         assert run(releases, logical_date=DAY).state == "success"
 
-    def test_as_a_plain_task_it_frees_the_locks_upstream(self, manager: LockManager, run: Callable[..., Ran]) -> None:
+    def test_as_a_plain_task_it_frees_the_locks_upstream(self, manager: LockManager, run: Run) -> None:
         with dag() as releases:
             lock = HiveLockOperator(task_id="lock", **NAMES)
             lock >> EmptyOperator(task_id="job") >> HiveUnlockOperator(task_id="unlock")
@@ -146,7 +135,7 @@ class TestUnlock:
         assert not manager.show()
 
     def test_it_waits_for_work_and_then_says_for_which(
-        self, manager: LockManager, run: Callable[..., Ran], lines: Callable[[], str], monkeypatch: pytest.MonkeyPatch
+        self, manager: LockManager, run: Run, lines: Lines, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         said: list[str] = []
         monkeypatch.setattr(lock_operator, "WORK_POLL_S", 0.1)
@@ -166,20 +155,17 @@ class TestUnlock:
         assert manager.show()
 
     def test_a_store_that_does_not_answer_fails_it(
-        self, manager: LockManager, run: Callable[..., Ran], monkeypatch: pytest.MonkeyPatch
+        self, manager: LockManager, run: Run, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        def down(_: Any) -> bool:
-            raise StoreUnavailable("zk1 is down")
-
         monkeypatch.setattr(pending, "FIRST_PAUSE_S", 0.05)
-        monkeypatch.setattr(manager, "release", down)
+        monkeypatch.setattr(manager, "release", Mock(side_effect=StoreUnavailable("zk1 is down")))
         with dag() as releases:
             lock = HiveLockOperator(task_id="lock", **NAMES)
             lock >> HiveUnlockOperator(task_id="unlock", work_timeout=timedelta(milliseconds=200))
         assert run(releases, logical_date=DAY).tasks["unlock"] == "failed"
 
     def test_it_bears_an_outage_of_the_lock_store(
-        self, manager: LockManager, run: Callable[..., Ran], lines: Callable[[], str], monkeypatch: pytest.MonkeyPatch
+        self, manager: LockManager, run: Run, lines: Lines, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         release, outages = manager.release, [StoreUnavailable("zk1 is down")] * 3
 

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import threading
-from datetime import UTC, datetime, timedelta
-from types import SimpleNamespace
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any, get_args
 
 import jinja2
@@ -21,6 +20,7 @@ from airflow_hivelock.operators import acquiring
 from airflow_hivelock.operators.arguments import Waiting
 from airflow_hivelock.spec import LockSpec, Owner
 from airflow_hivelock.work.applications import running
+from tests.airflow.tasks import DAY, OBJECT, context
 from tests.airflow.triggerer import starts_in_triggerer
 from tests.backends.databases import wait_until
 
@@ -28,10 +28,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from airflow_hivelock.locks import LockManager
-    from tests.airflow.conftest import Ran
+    from tests.airflow.conftest import Lines, Run
 
-DAY = datetime(2013, 1, 15, tzinfo=UTC)
-OBJECT = "dw.delays/dt=2013-01-15"
 STYLES = get_args(Waiting)
 
 
@@ -54,7 +52,7 @@ def locking(waiting: str, seen: list[Any], **options: Any) -> DAG:
     return dag
 
 
-def when_it_waits(manager: LockManager, lines: Callable[[], str], act: Callable[[], object]) -> threading.Thread:
+def when_it_waits(manager: LockManager, lines: Lines, act: Callable[[], object]) -> threading.Thread:
     """Act after the run has logged its blocker."""
 
     def watch() -> None:
@@ -67,9 +65,7 @@ def when_it_waits(manager: LockManager, lines: Callable[[], str], act: Callable[
 
 
 @pytest.mark.parametrize("waiting", STYLES)
-def test_a_task_waits_gets_its_lease_and_returns_it(
-    waiting: str, manager: LockManager, run: Callable[..., Ran], lines: Callable[[], str]
-) -> None:
+def test_a_task_waits_gets_its_lease_and_returns_it(waiting: str, manager: LockManager, run: Run, lines: Lines) -> None:
     seen: list[Any] = []
     held = manager.acquire(owner="somebody", writes=[OBJECT])
     releasing = when_it_waits(manager, lines, lambda: manager.release(held))
@@ -83,7 +79,7 @@ def test_a_task_waits_gets_its_lease_and_returns_it(
 
 
 def test_the_worker_s_log_repeats_how_long_the_triggerer_has_waited_and_for_whom(
-    manager: LockManager, run: Callable[..., Ran], lines: Callable[[], str]
+    manager: LockManager, run: Run, lines: Lines
 ) -> None:
     """Airflow's triggerer may have overwritten its own log of the wait."""
     with DAG("waits_and_works", schedule=None, start_date=DAY) as dag:
@@ -111,8 +107,7 @@ def test_the_worker_s_log_repeats_how_long_the_triggerer_has_waited_and_for_whom
 
 def on_worker(task_id: str, waiting: Waiting = "defer") -> Any:
     """The return value of a task that starts on a worker."""
-    ti = SimpleNamespace(dag_id="dag", run_id="run", task_id=task_id, map_index=-1, try_number=1)
-    return HiveLockOperator(task_id=task_id, writes=[OBJECT], waiting=waiting).execute({"ti": ti})
+    return HiveLockOperator(task_id=task_id, writes=[OBJECT], waiting=waiting).execute(context(task_id))
 
 
 @pytest.mark.parametrize("waiting", ["trigger", "defer"])
@@ -131,7 +126,7 @@ def test_a_task_that_defers_leaves_no_place_that_nobody_would_give_up(manager: L
 
 @pytest.mark.parametrize("waiting", STYLES)
 def test_a_task_that_waits_too_long_fails_and_leaves_the_queue(
-    waiting: str, manager: LockManager, run: Callable[..., Ran], lines: Callable[[], str]
+    waiting: str, manager: LockManager, run: Run, lines: Lines
 ) -> None:
     manager.acquire(owner="somebody", writes=[OBJECT])
     ran = run(locking(waiting, [], timeout=timedelta(milliseconds=300)), logical_date=DAY)
@@ -141,15 +136,13 @@ def test_a_task_that_waits_too_long_fails_and_leaves_the_queue(
 
 
 @pytest.mark.parametrize("waiting", STYLES)
-def test_a_task_without_patience_fails_at_once(waiting: str, manager: LockManager, run: Callable[..., Ran]) -> None:
+def test_a_task_without_patience_fails_at_once(waiting: str, manager: LockManager, run: Run) -> None:
     manager.acquire(owner="somebody", writes=[OBJECT])
     assert run(locking(waiting, [], timeout=timedelta(0)), logical_date=DAY).tasks["lock"] == "failed"
 
 
 @pytest.mark.parametrize("waiting", STYLES)
-def test_a_name_that_cannot_be_rendered_locks_nothing(
-    waiting: str, manager: LockManager, run: Callable[..., Ran]
-) -> None:
+def test_a_name_that_cannot_be_rendered_locks_nothing(waiting: str, manager: LockManager, run: Run) -> None:
     dag = locking(waiting, [], writes=["dw.delays/dt=before_{{ ds }}"])
     dag.template_undefined = jinja2.Undefined  # type: ignore[assignment]  # as a DAG may choose for its other templates
     assert run(dag, logical_date=None).tasks["lock"] == "failed"
@@ -157,7 +150,7 @@ def test_a_name_that_cannot_be_rendered_locks_nothing(
 
 
 def test_a_place_that_was_lost_between_pokes_does_not_wait_for_ever(
-    manager: LockManager, run: Callable[..., Ran], monkeypatch: pytest.MonkeyPatch
+    manager: LockManager, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from airflow_hivelock.waiting import Wait
 
@@ -176,7 +169,7 @@ def test_a_place_that_was_lost_between_pokes_does_not_wait_for_ever(
 
 
 def test_a_worker_that_is_killed_while_it_pokes_leaves_the_queue(
-    manager: LockManager, run: Callable[..., Ran], lines: Callable[[], str], monkeypatch: pytest.MonkeyPatch
+    manager: LockManager, run: Run, lines: Lines, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tasks: list[HiveLockOperator] = []
     acquire = HiveLockOperator._acquire
@@ -194,7 +187,7 @@ def test_a_worker_that_is_killed_while_it_pokes_leaves_the_queue(
     assert not manager.waiters()
 
 
-def test_an_execution_time_out_while_it_pokes_leaves_the_queue(manager: LockManager, run: Callable[..., Ran]) -> None:
+def test_an_execution_time_out_while_it_pokes_leaves_the_queue(manager: LockManager, run: Run) -> None:
     manager.acquire(owner="somebody", writes=[OBJECT])
     ran = run(locking("poke", [], execution_timeout=timedelta(seconds=1)), logical_date=DAY)
     assert ran.tasks["lock"] == "failed"
@@ -214,9 +207,8 @@ def test_a_task_whose_trigger_failed_or_ran_out_of_time_leaves_nothing(
     held = None if granted else manager.acquire(owner="somebody", writes=[OBJECT])
     owner = Owner("here", "dag", "run", "lock")
     manager.begin(LockSpec([], [OBJECT]).request(HiveLockHook(), owner, 1), lambda: None).poll()
-    context = {"ti": SimpleNamespace(dag_id="dag", run_id="run", task_id="lock", map_index=-1, try_number=1)}
     with pytest.raises(TaskDeferralTimeout):
-        cls(task_id="lock", writes=[OBJECT]).resume_execution("__fail__", {"error": "Trigger timeout"}, context)
+        cls(task_id="lock", writes=[OBJECT]).resume_execution("__fail__", {"error": "Trigger timeout"}, context())
     assert not manager.waiters()
     assert manager.lease_of(str(owner)) is None
     assert held is None or manager.find(held.id)
@@ -230,10 +222,9 @@ def test_what_a_task_was_deferred_over_keeps_its_locks_when_nobody_watches_it_an
     lease = manager.begin(request, lambda: None).poll()
     assert isinstance(lease, Lease)
     manager.record_work(manager.start_work(lease, "lock", "what deferred"), "lock", "")
-    context = {"ti": SimpleNamespace(dag_id="dag", run_id="run", task_id="lock", map_index=-1, try_number=1)}
     task = LockedWork(task_id="lock", writes=[OBJECT])
     with pytest.raises((TaskDeferralError, TaskDeferralTimeout)):
-        task.resume_execution("__fail__", {"error": why}, context)
+        task.resume_execution("__fail__", {"error": why}, context())
     left = manager.find(lease.id)
     assert left, "what it has started in a cluster may write on"
     with pytest.raises(CannotTell, match="was deferred"):
@@ -277,7 +268,7 @@ class TestWhereItBegins:
             lock = HiveLockOperator(task_id="lock", writes="{{ params.writes }}")
             assert not lock.start_from_trigger
 
-    def test_with_an_xcom_as_argument(self, manager: LockManager, run: Callable[..., Ran]) -> None:
+    def test_with_an_xcom_as_argument(self, manager: LockManager, run: Run) -> None:
         seen: list[Any] = []
         with self.dag() as dag:
 
@@ -295,7 +286,7 @@ class TestWhereItBegins:
         assert run(dag, logical_date=DAY).state == "success"
         assert sorted(seen[0]["locks"]) == ["dw", "dw.delays", "dw.delays/dt=2013-01-01", "dw.delays/dt=2013-01-02"]
 
-    def test_of_each_mapped_task_with_its_own_arguments(self, manager: LockManager, run: Callable[..., Ran]) -> None:
+    def test_of_each_mapped_task_with_its_own_arguments(self, manager: LockManager, run: Run) -> None:
         seen: list[Any] = []
         with self.dag() as dag:
             days = [["dw.delays/dt=2013-01-01"], ["dw.delays/dt=2013-01-02"], ["dw.delays/dt={{ ds }}"]]
@@ -315,7 +306,7 @@ class TestWhereItBegins:
 
 @pytest.mark.parametrize("options", [{}, {"deferrable": False}, {"deferrable": False, "mode": "reschedule"}])
 def test_the_sensor_waits_until_the_data_is_free(
-    options: dict[str, Any], manager: LockManager, run: Callable[..., Ran], lines: Callable[[], str]
+    options: dict[str, Any], manager: LockManager, run: Run, lines: Lines
 ) -> None:
     held = manager.acquire(owner="somebody", writes=[OBJECT])
     with DAG("senses", schedule=None, start_date=DAY) as dag:
@@ -326,7 +317,7 @@ def test_the_sensor_waits_until_the_data_is_free(
     assert not manager.show()
 
 
-def test_the_sensor_skips_softly_on_a_worker(manager: LockManager, run: Callable[..., Ran]) -> None:
+def test_the_sensor_skips_softly_on_a_worker(manager: LockManager, run: Run) -> None:
     manager.acquire(owner="somebody", writes=[OBJECT])
     with DAG("senses", schedule=None, start_date=DAY) as dag:
         HiveLockSensor(task_id="free", reads=[OBJECT], deferrable=False, poke_interval=0.1, timeout=0.2, soft_fail=True)
