@@ -1,9 +1,12 @@
-"""A browser on the page's application, and locks to look at."""
+"""A browser on the page's application, the modules of the page, and locks to look at."""
 
 from __future__ import annotations
 
 import warnings
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
+
+import pytest
 
 # Airflow's own warnings.
 with warnings.catch_warnings():
@@ -12,7 +15,7 @@ with warnings.catch_warnings():
     from airflow.api_fastapi.auth.managers.simple.user import SimpleAuthManagerUser
     from fastapi.testclient import TestClient
 
-    from airflow_hivelock.ui import access, looks
+    from airflow_hivelock.ui import access, answers, holders, looks, view, works
     from airflow_hivelock.ui import app as page
 
 from airflow_hivelock.spec import Owner
@@ -21,19 +24,34 @@ from airflow_hivelock.work.applications import encode
 from airflow_hivelock.work.processes import Processes
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    import pytest
-
     from airflow_hivelock.locks import LockManager
     from airflow_hivelock.locks.model import Lease
 
+__all__ = ["access", "answers", "create_auth_manager", "holders", "looks", "page", "view", "works"]
 
-CURRENT = "/api/v1/hivelock_default/current"
+Login = Callable[[str | None], TestClient]
+
+API = "/api/v1/hivelock_default"
+CURRENT, LEASES = f"{API}/current", f"{API}/leases"
 ASKED = {"X-Hivelock": "release"}
 
+each_role_and_site = pytest.mark.parametrize(
+    ("role", "headers", "status"),
+    [
+        (None, ASKED, 401),
+        ("viewer", ASKED, 403),
+        ("user", ASKED, 403),
+        ("op", {}, 403),
+        ("op", {**ASKED, "Sec-Fetch-Site": "cross-site"}, 403),
+        ("op", {**ASKED, "Sec-Fetch-Site": "same-site"}, 403),
+        ("op", {**ASKED, "Sec-Fetch-Site": "same-origin"}, 200),
+        ("admin", ASKED, 200),
+    ],
+)
+"""Who sends a change, from where, and the status of the answer."""
 
-def logins(monkeypatch: pytest.MonkeyPatch) -> Callable[[str | None], TestClient]:
+
+def logins(monkeypatch: pytest.MonkeyPatch) -> Login:
     """Return a function that makes a browser, signed in with a role; None is signed out."""
     monkeypatch.setenv("AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_ALL_ADMINS", "False")
     monkeypatch.setenv(

@@ -2,26 +2,25 @@
 
 from __future__ import annotations
 
-import warnings
 from typing import TYPE_CHECKING
 
 import pytest
 
-# Airflow's own warnings.
-with warnings.catch_warnings():
-    warnings.simplefilter("ignore")
-    from airflow.api_fastapi.app import create_auth_manager
-
-    from airflow_hivelock.ui import access
-    from airflow_hivelock.ui import app as page
-
-from tests.airflow.page import ASKED, CURRENT, hold, owner
+from tests.airflow.page import (
+    API,
+    ASKED,
+    CURRENT,
+    LEASES,
+    Login,
+    access,
+    create_auth_manager,
+    each_role_and_site,
+    hold,
+    owner,
+    page,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from fastapi.testclient import TestClient
-
     from airflow_hivelock.locks import LockManager
 
 
@@ -31,47 +30,29 @@ PLACES = [
     "/static/page.js",
     "/api/v1/connections",
     CURRENT,
-    "/api/v1/hivelock_default/history",
-    "/api/v1/hivelock_default/audit",
-    "/api/v1/hivelock_default/history?owner=daily&limit=5",
+    f"{API}/history",
+    f"{API}/audit",
+    f"{API}/history?owner=daily&limit=5",
     "/api/v1/openapi.json",
 ]
 
 
-@pytest.mark.parametrize("place", [*PLACES, "/api/v1/hivelock_default/leases/1"])
-def test_who_is_signed_out_sees_nothing(place: str, login: Callable[[str | None], TestClient]) -> None:
+@pytest.mark.parametrize("place", [*PLACES, f"{LEASES}/1"])
+def test_who_is_signed_out_sees_nothing(place: str, login: Login) -> None:
     assert login(None).get(place).status_code == 401
 
 
 @pytest.mark.parametrize("place", PLACES)
-def test_a_viewer_sees_all_of_it(place: str, login: Callable[[str | None], TestClient], manager: LockManager) -> None:
+def test_a_viewer_sees_all_of_it(place: str, login: Login, manager: LockManager) -> None:
     assert login("viewer").get(place).status_code == 200
 
 
-@pytest.mark.parametrize(
-    ("role", "headers", "status"),
-    [
-        (None, ASKED, 401),
-        ("viewer", ASKED, 403),
-        ("user", ASKED, 403),
-        ("op", {}, 403),
-        ("op", {**ASKED, "Sec-Fetch-Site": "cross-site"}, 403),
-        ("op", {**ASKED, "Sec-Fetch-Site": "same-site"}, 403),
-        ("op", {**ASKED, "Sec-Fetch-Site": "same-origin"}, 200),
-        ("admin", ASKED, 200),
-    ],
-)
+@each_role_and_site
 def test_only_who_may_change_the_connection_frees_a_lease_and_only_from_the_page(
-    role: str | None,
-    headers: dict[str, str],
-    status: int,
-    login: Callable[[str | None], TestClient],
-    manager: LockManager,
+    role: str | None, headers: dict[str, str], status: int, login: Login, manager: LockManager
 ) -> None:
     lease = hold(manager)
-    answer = login(role).post(
-        f"/api/v1/hivelock_default/leases/{lease.id}/release", json={"reason": "its host is gone"}, headers=headers
-    )
+    answer = login(role).post(f"{LEASES}/{lease.id}/release", json={"reason": "its host is gone"}, headers=headers)
     assert answer.status_code == status, answer.text
     assert (manager.find(lease.id) is None) == (status == 200)
     assert [(entry.user, entry.reason) for entry in manager.audit()] == (
@@ -80,21 +61,17 @@ def test_only_who_may_change_the_connection_frees_a_lease_and_only_from_the_page
 
 
 @pytest.mark.parametrize("body", [{}, {"reason": ""}, {"reason": "  \n"}, {"reason": "x" * 1001}])
-def test_nothing_is_freed_without_a_reason(
-    body: dict[str, str], login: Callable[[str | None], TestClient], manager: LockManager
-) -> None:
+def test_nothing_is_freed_without_a_reason(body: dict[str, str], login: Login, manager: LockManager) -> None:
     lease = hold(manager)
-    answer = login("op").post(f"/api/v1/hivelock_default/leases/{lease.id}/release", json=body, headers=ASKED)
+    answer = login("op").post(f"{LEASES}/{lease.id}/release", json=body, headers=ASKED)
     assert answer.status_code == 422
     assert manager.find(lease.id) is not None
 
 
-def test_what_cannot_be_sent_back_is_refused_without_it(
-    login: Callable[[str | None], TestClient], manager: LockManager
-) -> None:
+def test_what_cannot_be_sent_back_is_refused_without_it(login: Login, manager: LockManager) -> None:
     lease = hold(manager)
     answer = login("op").post(
-        f"/api/v1/hivelock_default/leases/{lease.id}/release",
+        f"{LEASES}/{lease.id}/release",
         content=b'{"reason": "\\ud800"}',
         headers={**ASKED, "Content-Type": "application/json"},
     )
@@ -113,12 +90,10 @@ def test_the_audit_trail_tells_users_of_one_name_apart() -> None:
     assert access.user_name(User()) == "Ann (7)"
 
 
-def test_a_form_of_another_site_cannot_free_a_lease(
-    login: Callable[[str | None], TestClient], manager: LockManager
-) -> None:
+def test_a_form_of_another_site_cannot_free_a_lease(login: Login, manager: LockManager) -> None:
     lease = hold(manager)
     answer = login("op").post(
-        f"/api/v1/hivelock_default/leases/{lease.id}/release",
+        f"{LEASES}/{lease.id}/release",
         content='{"reason": "mischief"}',
         headers={"Content-Type": "text/plain", "Sec-Fetch-Site": "cross-site"},
     )
@@ -126,16 +101,12 @@ def test_a_form_of_another_site_cannot_free_a_lease(
     assert manager.find(lease.id) is not None
 
 
-def test_only_an_operator_is_told_of_the_button(
-    login: Callable[[str | None], TestClient], manager: LockManager
-) -> None:
+def test_only_an_operator_is_told_of_the_button(login: Login, manager: LockManager) -> None:
     told = {role: login(role).get(CURRENT).headers["X-May-Release"] for role in ("viewer", "user", "op", "admin")}
     assert told == {"viewer": "false", "user": "false", "op": "true", "admin": "true"}
 
 
-def test_names_are_sent_as_data_and_never_as_markup(
-    login: Callable[[str | None], TestClient], manager: LockManager
-) -> None:
+def test_names_are_sent_as_data_and_never_as_markup(login: Login, manager: LockManager) -> None:
     lease = hold(manager, owner(NASTY, NASTY), query=NASTY)
     answer = login("viewer").get(CURRENT)
     assert answer.headers["Content-Type"] == "application/json"
@@ -164,9 +135,7 @@ def test_no_script_of_the_page_writes_markup() -> None:
             assert forbidden not in text, f"{name} uses {forbidden}"
 
 
-def test_nothing_but_its_own_files_and_connections_is_given_out(
-    login: Callable[[str | None], TestClient], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_nothing_but_its_own_files_and_connections_is_given_out(login: Login, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AIRFLOW_CONN_SECRET_DB", "postgres://user:secret@db/x?odd=1")
     operator = login("op")
     for place in ("/static/../app.py", "/static/%2e%2e%2fapp.py", "/static/none.js", "/api/v1/secret_db/current"):
@@ -177,7 +146,7 @@ def test_nothing_but_its_own_files_and_connections_is_given_out(
 
 
 def test_a_dag_that_one_may_not_see_stays_nameless(
-    login: Callable[[str | None], TestClient], manager: LockManager, monkeypatch: pytest.MonkeyPatch
+    login: Login, manager: LockManager, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lease = hold(manager, owner("payroll"), query="dag payroll")
     public = manager.acquire(owner=owner("public"), writes=["dw.other"])
@@ -189,7 +158,7 @@ def test_a_dag_that_one_may_not_see_stays_nameless(
     assert lease.id not in text
     assert "dw.t/dt=1" in text
     assert public.id in text
-    assert operator.get(f"/api/v1/hivelock_default/leases/{lease.id}").status_code == 403
-    answer = operator.post(f"/api/v1/hivelock_default/leases/{lease.id}/release", json={"reason": "no"}, headers=ASKED)
+    assert operator.get(f"{LEASES}/{lease.id}").status_code == 403
+    answer = operator.post(f"{LEASES}/{lease.id}/release", json={"reason": "no"}, headers=ASKED)
     assert answer.status_code == 403
     assert manager.find(lease.id) is not None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -11,23 +10,13 @@ from airflow_hivelock.locks.model import Blocker, Holder, Lease, LockMode, LockO
 from airflow_hivelock.spec import Owner
 from airflow_hivelock.work.applications import encode
 from airflow_hivelock.work.processes import Processes
-from tests.airflow.page import ASKED, on_worker, owner
+from tests.airflow.page import API, ASKED, Login, access, holders, on_worker, owner, view, works
+from tests.airflow.page import answers as models
 from tests.page.answers import FIELDS, Seen, declared, literals
 
-# Airflow's own warnings.
-with warnings.catch_warnings():
-    warnings.simplefilter("ignore")
-    from airflow_hivelock.ui import access, holders, view, works
-    from airflow_hivelock.ui import answers as models
-    from airflow_hivelock.ui.holders import TaskFacts
-
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     import pytest
-    from fastapi.testclient import TestClient
 
-API = "/api/v1/hivelock_default"
 NOW = datetime.now(UTC)
 DAY = rules.request("any", writes=["dw.t/dt=1"]).locks
 TASKS = [str(Owner("here", dag_id, "r1", "load")) for dag_id in ("daily", "secret", "late")]
@@ -55,7 +44,7 @@ def current() -> Any:
     looked = view.ShownLocks(int(NOW.timestamp() * 1000), [*shown, hives])
     ends = {TASKS[2]: [int(NOW.timestamp() * 1000)] * 2}
     answer = view.current(leases, waiters, looked, "here", sensors=[sensor], expected=ends)
-    told = TaskFacts("running", task="running", at=NOW, heartbeat=NOW)
+    told = holders.TaskFacts("running", task="running", at=NOW, heartbeat=NOW)
     state = works.WorkState(works.RUNS, "still runs", "Wait until it ends.")
     holders.judge(
         answer.data, int(NOW.timestamp() * 1000), lambda asked: dict.fromkeys(asked, told), {"l0": {"load": state}}
@@ -64,7 +53,7 @@ def current() -> Any:
 
 
 def test_each_answer_has_exactly_the_fields_that_the_scripts_read(
-    login: Callable[[str | None], TestClient], manager: LockManager, monkeypatch: pytest.MonkeyPatch
+    login: Login, manager: LockManager, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     operator, seen = login("op"), Seen()
     lease, on_host, ended = (

@@ -3,27 +3,15 @@
 from __future__ import annotations
 
 import re
-import warnings
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
-# Airflow's own warnings.
-with warnings.catch_warnings():
-    warnings.simplefilter("ignore")
-    from airflow_hivelock.ui import access
-
 from airflow_hivelock.locks import InvalidRequest, LockManager, LockMode, LockObject, Unsupported
 from airflow_hivelock.locks.model import Lock
-from tests.airflow.page import ASKED, owner
+from tests.airflow.page import API, ASKED, Login, access, owner
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from fastapi.testclient import TestClient
-
-API = "/api/v1/hivelock_default"
 HIVE = f"{API}/hive/release"
 GUIDE = Path(__file__).parents[2] / "docs/guides/http-api.md"
 
@@ -43,7 +31,7 @@ def past(manager: LockManager) -> dict[str, str]:
 
 
 def test_history_and_audit_are_of_an_object_or_an_owner_and_no_longer_than_the_limit(
-    login: Callable[[str | None], TestClient], past: dict[str, str]
+    login: Login, past: dict[str, str]
 ) -> None:
     viewer = login("viewer")
     daily, secret = past.values()
@@ -64,9 +52,7 @@ def test_history_and_audit_are_of_an_object_or_an_owner_and_no_longer_than_the_l
 
 
 @pytest.mark.usefixtures("past")
-def test_a_hidden_owner_cannot_be_found_by_its_name(
-    login: Callable[[str | None], TestClient], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_hidden_owner_cannot_be_found_by_its_name(login: Login, monkeypatch: pytest.MonkeyPatch) -> None:
     """Otherwise a user could learn by trial which tables a DAG locks that the user may not see."""
     monkeypatch.setattr(access, "hidden", lambda dags, _: frozenset(dags) & {"secret"})
     viewer = login("viewer")
@@ -79,7 +65,7 @@ def test_a_hidden_owner_cannot_be_found_by_its_name(
 
 
 def test_openapi_describes_every_route_with_its_answer_and_its_rights(
-    login: Callable[[str | None], TestClient],
+    login: Login,
 ) -> None:
     described = login("viewer").get("/api/v1/openapi.json").json()
     paths = {path.removeprefix("/api/v1/"): methods for path, methods in described["paths"].items()}
@@ -102,26 +88,26 @@ def test_openapi_describes_every_route_with_its_answer_and_its_rights(
     assert asked == {"connection_id", "hours", "object", "owner", "limit"}
 
 
-def test_a_program_signs_in_with_airflows_token(login: Callable[[str | None], TestClient]) -> None:
+def test_a_program_signs_in_with_airflows_token(login: Login) -> None:
     program = login("viewer")
     token = program.cookies.pop("_token")
     assert program.get(f"{API}/current").status_code == 401
     assert program.get(f"{API}/current", headers={"Authorization": f"Bearer {token}"}).status_code == 200
 
 
-def test_the_guide_names_every_route_and_no_other(login: Callable[[str | None], TestClient]) -> None:
+def test_the_guide_names_every_route_and_no_other(login: Login) -> None:
     described = login("viewer").get("/api/v1/openapi.json").json()["paths"]
     routes = {f"{method.upper()} {path}" for path, methods in described.items() for method in methods}
     named = set(re.findall(r"`((?:GET|POST) /api/v1/[^`?]+)", GUIDE.read_text()))
     assert named == {*routes, "GET /api/v1/openapi.json"}
 
 
-def test_the_routes_without_a_version_are_gone(login: Callable[[str | None], TestClient]) -> None:
+def test_the_routes_without_a_version_are_gone(login: Login) -> None:
     assert login("viewer").get("/api/hivelock_default/current").status_code == 404
 
 
 def test_an_operator_frees_a_lock_of_hive_by_its_id(
-    login: Callable[[str | None], TestClient], manager: LockManager, monkeypatch: pytest.MonkeyPatch
+    login: Login, manager: LockManager, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: list[Any] = []
 
@@ -148,9 +134,7 @@ def test_an_operator_frees_a_lock_of_hive_by_its_id(
     )
 
 
-def test_a_store_without_locks_of_hive_frees_none(
-    login: Callable[[str | None], TestClient], manager: LockManager
-) -> None:
+def test_a_store_without_locks_of_hive_frees_none(login: Login, manager: LockManager) -> None:
     answer = login("op").post(HIVE, json={"id": "17", "reason": "its client is gone"}, headers=ASKED)
     assert (answer.status_code, "no locks of Hive" in answer.json()["detail"]) == (400, True)
     with pytest.raises(InvalidRequest):

@@ -2,32 +2,20 @@
 
 from __future__ import annotations
 
-import warnings
 from typing import TYPE_CHECKING, Any
 
 from airflow_hivelock.locks import LeaseLimit, LockManager, rules
 from airflow_hivelock.locks.model import Group
-from tests.airflow.page import ASKED, owner
-
-# Airflow's own warnings.
-with warnings.catch_warnings():
-    warnings.simplefilter("ignore")
-    from airflow_hivelock.ui import access
+from tests.airflow.page import API, ASKED, Login, access, owner
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     import pytest
-    from fastapi.testclient import TestClient
 
-API = "/api/v1/hivelock_default"
 SET, DROP = f"{API}/groups/set", f"{API}/groups/drop"
 BODY = {"name": "spark-prod", "leases": 3, "comment": "as many as the cluster runs"}
 
 
-def test_only_who_may_change_the_connection_changes_a_group(
-    login: Callable[[str | None], TestClient], manager: LockManager
-) -> None:
+def test_only_who_may_change_the_connection_changes_a_group(login: Login, manager: LockManager) -> None:
     for role in ("viewer", None):
         for path, body in ((SET, BODY), (DROP, {"name": "spark-prod"})):
             assert login(role).post(path, json=body, headers=ASKED).status_code == (403 if role else 401)
@@ -50,7 +38,7 @@ def test_only_who_may_change_the_connection_changes_a_group(
 
 
 def test_the_page_lists_who_has_the_permits_of_a_group_and_who_waits(
-    login: Callable[[str | None], TestClient], manager: LockManager, monkeypatch: pytest.MonkeyPatch
+    login: Login, manager: LockManager, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     operator = login("op")
     assert operator.get(f"{API}/groups").json()["groups"] == []

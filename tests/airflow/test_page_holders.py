@@ -5,35 +5,24 @@ from __future__ import annotations
 import socket
 import subprocess
 import time
-import warnings
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
 import pytest
-
-# Airflow's own warnings.
-with warnings.catch_warnings():
-    warnings.simplefilter("ignore")
-    from airflow_hivelock.ui import access, holders, looks, view, works
-    from airflow_hivelock.ui.holders import TaskFacts
-
 from airflow.providers.standard.operators.bash import BashOperator
 from airflow.sdk import DAG
 
 from airflow_hivelock.spec import Owner
 from airflow_hivelock.work.applications import encode
 from airflow_hivelock.work.processes import Processes, _started
-from tests.airflow.page import CURRENT, hold, owner
+from tests.airflow.page import CURRENT, LEASES, Login, access, hold, holders, looks, owner, view, works
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from fastapi.testclient import TestClient
-
     from airflow_hivelock.locks import LockManager
-    from tests.airflow.conftest import Ran
+    from tests.airflow.conftest import Run
 
 
+TaskFacts = holders.TaskFacts
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 LONG_AGO, JUST = NOW - timedelta(minutes=24), NOW - timedelta(seconds=5)
 MINE = Owner("here", "daily", "r1", "load")
@@ -76,7 +65,7 @@ def test_it_tells_whether_a_holder_is_alive_and_which_needs_somebody(
 
 
 def test_a_lease_that_nobody_renews_needs_somebody_whoever_has_it(
-    login: Callable[[str | None], TestClient], manager: LockManager, monkeypatch: pytest.MonkeyPatch
+    login: Login, manager: LockManager, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     hold(manager, lease_s=1)
     manager.acquire(owner="cli:ann:1", reads=["dw.other"], lease_s=3600)
@@ -97,7 +86,7 @@ def test_a_lease_that_nobody_renews_needs_somebody_whoever_has_it(
     }
 
 
-def test_airflow_s_own_database_says_what_tasks_do(run: Callable[..., Ran]) -> None:
+def test_airflow_s_own_database_says_what_tasks_do(run: Run) -> None:
     with DAG("told", schedule=None) as dag:
         BashOperator(task_id="good", bash_command="true")
         BashOperator.partial(task_id="bad").expand(bash_command=["true", "exit 1"])
@@ -118,9 +107,7 @@ def test_airflow_s_own_database_says_what_tasks_do(run: Callable[..., Ran]) -> N
     assert timedelta(0) <= datetime.now(UTC) - at < timedelta(minutes=10)
 
 
-def test_it_says_whether_the_work_of_a_dead_task_still_runs(
-    login: Callable[[str | None], TestClient], manager: LockManager
-) -> None:
+def test_it_says_whether_the_work_of_a_dead_task_still_runs(login: Login, manager: LockManager) -> None:
     child = subprocess.Popen(["sleep", "600"])
     recorded = {
         "alive": encode(Processes(pid=child.pid, started=_started(child.pid))),
@@ -141,7 +128,7 @@ def test_it_says_whether_the_work_of_a_dead_task_still_runs(
             rows = viewer.get(CURRENT).json()["leases"]
             said = {job[0]: job[2] for row in rows for job in row["jobs"] if len(job) > 2}
         [alive] = [row["id"] for row in rows if row["jobs"][0][0] == "alive"]
-        shown = viewer.get(f"/api/v1/hivelock_default/leases/{alive}").json()["works"]
+        shown = viewer.get(f"{LEASES}/{alive}").json()["works"]
     finally:
         child.kill()
         child.wait()

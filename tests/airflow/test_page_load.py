@@ -6,33 +6,22 @@ import asyncio
 import gc
 import threading
 import time
-import warnings
 from functools import partial
 from typing import TYPE_CHECKING, Any
+from unittest.mock import Mock
 
 import pytest
 
-# Airflow's own warnings.
-with warnings.catch_warnings():
-    warnings.simplefilter("ignore")
-    from airflow_hivelock.ui import looks
-
 from airflow_hivelock.locks.errors import AccessDenied, HiveLockError, StoreCorrupted, StoreUnavailable
 from airflow_hivelock.ui.reads import SharedReads
-from tests.airflow.page import CURRENT, hold
+from tests.airflow.page import CURRENT, Login, hold, looks
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from fastapi.testclient import TestClient
-
     from airflow_hivelock.locks import LockManager
     from airflow_hivelock.locks.model import Lease
 
 
-def test_an_answer_that_has_not_changed_is_not_sent_again(
-    login: Callable[[str | None], TestClient], manager: LockManager
-) -> None:
+def test_an_answer_that_has_not_changed_is_not_sent_again(login: Login, manager: LockManager) -> None:
     lease = hold(manager)
     viewer = login("viewer")
     first = viewer.get(CURRENT)
@@ -44,7 +33,7 @@ def test_an_answer_that_has_not_changed_is_not_sent_again(
 
 
 def test_a_store_that_says_nothing_costs_one_thread_and_a_bounded_time(
-    login: Callable[[str | None], TestClient], manager: LockManager, monkeypatch: pytest.MonkeyPatch
+    login: Login, manager: LockManager, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     silence, asked = threading.Event(), []
 
@@ -68,9 +57,7 @@ def test_a_store_that_says_nothing_costs_one_thread_and_a_bounded_time(
     assert len(asked) == 1, "nobody asks again while the store has not answered"
 
 
-def test_many_viewers_cost_one_look(
-    login: Callable[[str | None], TestClient], manager: LockManager, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_many_viewers_cost_one_look(login: Login, manager: LockManager, monkeypatch: pytest.MonkeyPatch) -> None:
     counts: list[int] = []
     leases_ = manager.backend.requests
 
@@ -116,7 +103,7 @@ def test_a_dear_look_is_left_alone_for_a_while_and_its_last_answer_does_meanwhil
 
 
 def test_a_look_is_not_held_up_by_the_garbage_collector(
-    login: Callable[[str | None], TestClient], manager: LockManager, monkeypatch: pytest.MonkeyPatch
+    login: Login, manager: LockManager, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Which took half of the time of a first look at thousands of locks, and runs again whatever becomes of the look."""
     seen = []
@@ -151,16 +138,9 @@ def test_a_look_is_not_held_up_by_the_garbage_collector(
     ],
 )
 def test_a_store_that_is_down_is_told_with_what_to_do(
-    login: Callable[[str | None], TestClient],
-    manager: LockManager,
-    monkeypatch: pytest.MonkeyPatch,
-    error: HiveLockError,
-    said: str,
+    login: Login, manager: LockManager, monkeypatch: pytest.MonkeyPatch, error: HiveLockError, said: str
 ) -> None:
-    def fail() -> None:
-        raise error
-
-    monkeypatch.setattr(manager.backend, "requests", fail)
+    monkeypatch.setattr(manager.backend, "requests", Mock(side_effect=error))
     answer = login("viewer").get(CURRENT)
     assert answer.status_code == 503
     detail = answer.json()["detail"]

@@ -7,7 +7,6 @@ import json
 import socket
 import subprocess
 import time
-import warnings
 from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
@@ -23,17 +22,25 @@ from airflow_hivelock.locks.errors import AccessDenied
 from airflow_hivelock.locks.expected import MOST_READ
 from airflow_hivelock.locks.model import Tenure
 from airflow_hivelock.triggers.keeper import SUSPECT_LEASES
+from airflow_hivelock.ui.reads import THREADS
 from airflow_hivelock.work import applications
 from airflow_hivelock.work.applications import encode
 from airflow_hivelock.work.processes import MARK, Processes
-from tests.airflow.page import ASKED, CURRENT, hold, on_worker, owner
-
-# Airflow's own warnings.
-with warnings.catch_warnings():
-    warnings.simplefilter("ignore")
-    from airflow_hivelock.ui import access, looks, view, works
-    from airflow_hivelock.ui import app as page
-    from airflow_hivelock.ui.reads import THREADS
+from tests.airflow.page import (
+    API,
+    ASKED,
+    CURRENT,
+    LEASES,
+    Login,
+    access,
+    hold,
+    looks,
+    on_worker,
+    owner,
+    page,
+    view,
+    works,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -41,21 +48,20 @@ if TYPE_CHECKING:
     from fastapi.testclient import TestClient
 
     from airflow_hivelock.locks import LockManager
+    from tests.airflow.conftest import Lines
 
-    Login = Callable[[str | None], TestClient]
 
-LEASE = "/api/v1/hivelock_default/leases"
-HOSTS = "/api/v1/hivelock_default/hosts"
+HOSTS = f"{API}/hosts"
 DIALOGS = 100
 
 
 @pytest.mark.parametrize("name", ["current", "audit", "holders", "leases", "keeper", "history"])
 def test_no_lease_has_the_name_of_another_answer(name: str, login: Login, manager: LockManager) -> None:
     viewer = login("viewer")
-    assert viewer.get(f"{LEASE}/{name}").status_code == 404
+    assert viewer.get(f"{LEASES}/{name}").status_code == 404
     for place in ("current", "audit", "history"):
-        assert viewer.get(f"/api/v1/hivelock_default/{place}").status_code == 200
-    assert viewer.get(f"{LEASE}/{name}").status_code == 404
+        assert viewer.get(f"{API}/{place}").status_code == 200
+    assert viewer.get(f"{LEASES}/{name}").status_code == 404
 
 
 def current(viewer: TestClient, until: Callable[[Any], bool]) -> Any:
@@ -74,7 +80,7 @@ def test_the_list_and_the_dialog_of_the_only_suspect_lease_agree(login: Login, m
     viewer = login("viewer")
     shown = current(viewer, lambda shown: len(shown["leases"][0]["jobs"][0]) > 2)
     [job] = shown["leases"][0]["jobs"]
-    [work] = viewer.get(f"{LEASE}/{lease.id}").json()["works"]
+    [work] = viewer.get(f"{LEASES}/{lease.id}").json()["works"]
     assert (job[0], job[2]) == (work["name"], work["code"]) == ("load", works.ENDED)
 
 
@@ -107,12 +113,12 @@ def test_a_hundred_dialogs_on_a_silent_cluster_leave_the_page_quick(
             transport = httpx.ASGITransport(page.app)
             async with httpx.AsyncClient(transport=transport, base_url="http://page", cookies=cookies) as client:
                 assert (await client.get(CURRENT)).status_code == 200
-                dialogs = asyncio.gather(*(timed(client, f"{LEASE}/{lease.id}") for lease in leases))
+                dialogs = asyncio.gather(*(timed(client, f"{LEASES}/{lease.id}") for lease in leases))
                 others: list[tuple[float, httpx.Response]] = []
                 while len(asked) < THREADS and not dialogs.done():  # a dialog that has its answer is no longer there
                     await asyncio.sleep(0.05)
                 while not dialogs.done() or not others:
-                    for place in (CURRENT, "/", "/api/v1/hivelock_default/history", "/api/v1/connections"):
+                    for place in (CURRENT, "/", f"{API}/history", "/api/v1/connections"):
                         looks.reads.forget(("hivelock_default", "current"))
                         others.append(await timed(client, place))
                     await asyncio.sleep(0.2)
@@ -147,7 +153,7 @@ def test_what_ends_the_process_elsewhere_is_an_answer_here(
 ) -> None:
     lease = manager.start_work(hold(manager), "load", "{}")
     monkeypatch.setattr(applications, "of", mock.Mock(side_effect=SystemExit(1)))
-    answer = login("viewer").get(f"{LEASE}/{lease.id}")
+    answer = login("viewer").get(f"{LEASES}/{lease.id}")
     assert (answer.status_code, answer.json()["works"][0]["code"]) == (200, works.SILENT)
 
 
@@ -158,7 +164,7 @@ def test_a_dead_process_whose_child_lives_is_told_with_the_child(login: Login, m
     try:
         application = encode(Processes(pid=2**22 + 1, started=1, mark=mark))
         lease = manager.start_work(hold(manager), "load", application)
-        shown = login("viewer").get(f"{LEASE}/{lease.id}").json()
+        shown = login("viewer").get(f"{LEASES}/{lease.id}").json()
     finally:
         child.kill()
         child.wait()
@@ -212,10 +218,10 @@ def test_what_the_keeper_has_last_said_of_a_lease_is_shown_with_it(login: Login,
             session.flush()
     try:
         viewer = login("viewer")
-        keeper = viewer.get(f"{LEASE}/{lease.id}").json()["keeper"]
+        keeper = viewer.get(f"{LEASES}/{lease.id}").json()["keeper"]
         assert keeper["report"] == why
         assert abs(keeper["at"] / 1000 - time.time()) < 60
-        assert "report" not in viewer.get(f"{LEASE}/{other.id}").json()["keeper"]
+        assert "report" not in viewer.get(f"{LEASES}/{other.id}").json()["keeper"]
     finally:
         with create_session() as session:
             session.query(AssetEvent).delete()
@@ -254,12 +260,12 @@ def test_the_auth_manager_is_not_asked_at_each_poll_who_may_release(
         assert asked.call_count == 2, "one question for each user"
         monkeypatch.setattr(access, "may_release", lambda *_: False)
         assert operator.get(CURRENT).headers["X-May-Release"] == "true", "only the button is remembered"
-        answer = operator.post(f"{LEASE}/{lease.id}/release", json={"reason": "no"}, headers=ASKED)
+        answer = operator.post(f"{LEASES}/{lease.id}/release", json={"reason": "no"}, headers=ASKED)
         assert answer.status_code == 403, "what frees is asked for each time"
 
 
 def test_a_malformed_connection_of_the_environment_is_logged_once_and_without_its_password(
-    monkeypatch: pytest.MonkeyPatch, lines: Callable[[], str]
+    monkeypatch: pytest.MonkeyPatch, lines: Lines
 ) -> None:
     monkeypatch.setenv("AIRFLOW_CONN_BROKEN_LOCKS", '{"conn_type": "hivelock", "password": "hush"')
     access._malformed.clear()
@@ -323,10 +329,7 @@ def test_each_waiter_is_shown_with_when_it_will_probably_go_on(
 def test_a_history_that_cannot_be_read_takes_nothing_from_the_page(
     login: Login, manager: LockManager, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def denied(*_: Any, **__: Any) -> Any:
-        raise AccessDenied("not for readers")
-
-    monkeypatch.setattr(manager.backend, "history", denied)
+    monkeypatch.setattr(manager.backend, "history", mock.Mock(side_effect=AccessDenied("not for readers")))
     holder = hold(manager, owner("daily"))
     viewer = login("viewer")
     for _ in range(3):

@@ -2,32 +2,22 @@
 
 from __future__ import annotations
 
-import warnings
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-# Airflow's own warnings.
-with warnings.catch_warnings():
-    warnings.simplefilter("ignore")
-    from airflow_hivelock.ui import access
-
 from airflow_hivelock.locks import Withdrawn, reservations, rules
-from tests.airflow.page import ASKED, CURRENT, hold, owner
+from tests.airflow.page import API, ASKED, CURRENT, Login, access, each_role_and_site, hold, owner
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from fastapi.testclient import TestClient
-
     from airflow_hivelock.locks import LockManager
     from airflow_hivelock.locks.pending import PendingLease
 
-    Login = Callable[[str | None], TestClient]
     Waits = Callable[[str], PendingLease]
 
-API = "/api/v1/hivelock_default"
 WITHDRAW, PRIORITY, RESERVE = (f"{API}/{what}" for what in ("requests/withdraw", "requests/priority", "reservations"))
 
 
@@ -47,17 +37,7 @@ def waits(manager: LockManager) -> Iterator[Waits]:
 
 
 @pytest.mark.parametrize(("route", "more"), [(WITHDRAW, {}), (PRIORITY, {"priority": 5})])
-@pytest.mark.parametrize(
-    ("role", "headers", "status"),
-    [
-        (None, ASKED, 401),
-        ("viewer", ASKED, 403),
-        ("user", ASKED, 403),
-        ("op", {}, 403),
-        ("op", {**ASKED, "Sec-Fetch-Site": "cross-site"}, 403),
-        ("op", {**ASKED, "Sec-Fetch-Site": "same-origin"}, 200),
-    ],
-)
+@each_role_and_site
 def test_only_who_may_change_the_connection_changes_a_request_and_only_from_the_page(
     route: str,
     more: dict[str, Any],

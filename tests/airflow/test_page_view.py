@@ -4,31 +4,20 @@ from __future__ import annotations
 
 import json
 import time
-import warnings
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-# Airflow's own warnings.
-with warnings.catch_warnings():
-    warnings.simplefilter("ignore")
-    from airflow_hivelock.ui import looks, view
-
 from airflow_hivelock.locks import rules
 from airflow_hivelock.locks.model import Blocker, Holder, Lease, Lock, LockMode, LockObject, Waiter, WaitsFor
-from tests.airflow.page import CURRENT, hold, owner
+from tests.airflow.page import CURRENT, Login, hold, looks, owner, view
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     import pytest
-    from fastapi.testclient import TestClient
 
     from airflow_hivelock.locks import LockManager
 
 
-def test_it_shows_who_holds_and_who_waits_for_whom(
-    login: Callable[[str | None], TestClient], manager: LockManager
-) -> None:
+def test_it_shows_who_holds_and_who_waits_for_whom(login: Login, manager: LockManager) -> None:
     lease = hold(manager, query="dag daily")
     second = manager.begin(rules.request(owner("second"), writes=["dw.t/dt=1"]), lambda: None)
     second.poll()
