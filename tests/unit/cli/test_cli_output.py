@@ -1,0 +1,166 @@
+"""What hivelock prints: to people, to scripts and to a terminal."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from dataclasses import fields
+from typing import TYPE_CHECKING, Any
+
+from airflow_hivelock import __version__
+from airflow_hivelock.locks import LockManager, StoreUnavailable, pending, rules
+from airflow_hivelock.locks.backend import Capabilities
+from airflow_hivelock.locks.backends.memory import MemoryAcquisition
+from airflow_hivelock.locks.statements.statement import SYNTAX
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    import pytest
+
+    from tests.unit.cli.running import Run
+
+
+def test_it_says_which_version_it_is(run: Run) -> None:
+    assert run("--version") == (0, f"hivelock {__version__}\n", "")
+
+
+def test_an_outage_is_told_in_one_line(tmp_path: Path) -> None:
+    """Without a configured logging, Python would print kazoo's own log lines before it."""
+    command = [sys.executable, "-c", "from airflow_hivelock.cli.command import main; raise SystemExit(main())"]
+    given = ["--url", "zookeeper://127.0.0.1:1/hive?timeout_s=2", "-e", "SHOW LOCKS"]
+    ended = subprocess.run([*command, *given], capture_output=True, text=True, check=False)
+    (line,) = ended.stderr.splitlines()
+    assert (ended.returncode, line.startswith("hivelock: ZooKeeper at 127.0.0.1:1 did not answer")) == (1, True)
+
+
+def test_a_store_that_does_not_answer_is_waited_for_and_said_once(
+    run: Run, manager: LockManager, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    step, failures = MemoryAcquisition.step, iter([True] * 3)
+
+    def answers_at_last(self: MemoryAcquisition) -> Any:
+        if next(failures, False):
+            raise StoreUnavailable("\x1b[2Jzk1 is down")
+        return step(self)
+
+    monkeypatch.setattr(pending, "FIRST_PAUSE_S", 0.01)
+    monkeypatch.setattr(MemoryAcquisition, "step", answers_at_last)
+    said = "hivelock: The lock store does not answer; asking again for 60 s: \\x1b[2Jzk1 is down\n"
+    assert run("--timeout", "60", "-e", "lock table dw.t exclusive") == (0, "", said)
+    assert manager.show("dw.t")
+
+
+def test_who_reads_it_may_have_had_enough(manager: LockManager, tmp_path: Path) -> None:
+    """As head has: the answer goes nowhere, and Python's own complaint would go to the terminal."""
+    read, write = os.pipe()
+    os.close(read)
+    script = "from airflow_hivelock.cli.command import main; raise SystemExit(main())"
+    given = ["--url", f"sqlite:///{tmp_path}/leases.db", "-e", "SHOW LEASE *"]
+    ended = subprocess.run([sys.executable, "-c", script, *given], stdout=write, stderr=subprocess.PIPE, check=False)
+    os.close(write)
+    assert ended.returncode == 1
+    assert b"Traceback" not in ended.stderr
+    assert b"BrokenPipeError" not in ended.stderr
+
+
+def test_json_is_a_line_a_statement_with_an_array_of_objects(run: Run, manager: LockManager) -> None:
+    code, out, _ = run(
+        "--output", "json", "-e", "lock table dw.t shared; show locks extended; show locks dw.u; show lease *"
+    )
+    lock, locks, none, leases = map(json.loads, out.splitlines())
+    assert (code, none) == (0, [])
+    assert lock[0].keys() == {"lease_id", "token", "object", "mode", "owner"}
+    assert lock[0]["token"] == manager.leases()[0].token
+    assert locks[0]["object"] == "dw.t"
+    assert locks[0].keys() == {
+        *("object", "mode", "owner", "lease_id", "since_utc", "token", "expires_utc", "explicit", "query")
+    }
+    assert [lease.keys() for lease in leases] == [
+        {
+            *("lease_id", "user", "db_name", "table_name", "partition_name"),
+            *("lease_type", "start_utc", "end_utc", "token"),
+        }
+    ]
+
+
+def test_the_queue_is_shown_to_people_and_to_scripts(run: Run, manager: LockManager) -> None:
+    manager.acquire(owner="job", writes=["dw.t"])
+    waiting = manager.begin(rules.request("late", writes=["dw.t/dt=1"]), lambda: None)
+    waiting.poll()
+    try:
+        code, text, _ = run("-e", "show waiters dw.t")
+        (rows,) = map(json.loads, run("--output", "json", "-e", "show waiters dw.t")[1].splitlines())
+        table = run("--output", "table", "-e", "show waiters")[1]
+    finally:
+        waiting.withdraw()
+    assert code == 0
+    assert text.startswith("1\tlate waits for dw.t/dt=1 EXCLUSIVE since ")
+    assert text.endswith("\n\tjob holds dw.t EXCLUSIVE\n")
+    assert [(row["position"], row["user"], row["in_the_way"]) for row in rows] == [
+        (1, "late", "job holds dw.t EXCLUSIVE")
+    ]
+    assert table.splitlines()[0].split() == [
+        "position",
+        "user",
+        "waits_for",
+        "priority",
+        "wants",
+        "since_utc",
+        "in_the_way",
+        "expected_least_s",
+        "expected_most_s",
+    ]
+    assert run("-e", "show waiters") == (0, "", "")
+
+
+def test_what_hive_does_not_print_is_a_table(run: Run, manager: LockManager) -> None:
+    lease = manager.acquire(owner="job", writes=["dw.t/dt=1"])
+    _, out, _ = run("-e", "show lease dw.t partition (dt=1)")
+    heads, _, row = out.splitlines()
+    assert heads.split()[:3] == ["lease_id", "user", "db_name"]
+    assert row.split()[:6] == [lease.id, "job", "dw", "t", "dt=1", "x"]
+    _, out, _ = run("--output", "table", "-e", "show locks dw.t")
+    assert out.splitlines()[2].split()[:4] == ["dw.t", "SHARED", "job", lease.id]
+
+
+def test_a_statement_s_answer_is_printed_before_the_next_one_fails(run: Run, manager: LockManager) -> None:
+    manager.acquire(owner="job", writes=["dw.t"])
+    code, out, _ = run("-e", "show locks; lock table dw.t shared; lock table dw.u shared")
+    assert (code, out) == (75, "dw@t\tEXCLUSIVE\n")
+    assert not manager.show("dw.u")
+
+
+def test_capabilities_have_a_line_each_with_its_meaning(run: Run) -> None:
+    code, out, _ = run("capabilities")
+    names = [field.name for field in fields(Capabilities)]
+    assert (code, [line.split()[1] for line in out.splitlines()]) == (0, names)
+    assert "no   expires       an expired lease blocks no request" in out
+    (rows,) = map(json.loads, run("--output", "json", "capabilities")[1].splitlines())
+    assert {row["capability"]: row["promised"] for row in rows}["acquires"] is True
+
+
+def test_the_help_teaches(run: Run) -> None:
+    code, out, _ = run("--help")
+    assert code == 0
+    for line in (
+        *SYNTAX.splitlines(),
+        "hivelock capabilities",
+        '-e "SHOW LOCKS dw.flights EXTENDED"',
+        "  75   a lock was",
+    ):
+        assert line in out
+
+
+def test_what_others_wrote_cannot_drive_the_terminal(
+    run: Run, manager: LockManager, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    manager.acquire(owner="job", writes=["dw.t"], query="a\x1b[2J\x9bb")
+    assert "\x1b[2J\x9b" in run("-e", "show locks dw.t extended")[1], "Hive's output, byte for byte"
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True, raising=False)
+    out = run("-e", "show locks dw.t extended")[1]
+    assert "\x1b" not in out
+    assert "\x9b" not in out
+    assert "a\ufffd[2J\ufffdb" in out
