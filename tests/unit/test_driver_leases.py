@@ -6,6 +6,7 @@ import logging
 import time
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -69,10 +70,10 @@ def test_the_locks_of_a_statement_that_still_runs_stay(
 
 
 def test_a_second_interrupt_keeps_them_too(driver: list[DriverLeases], manager: LockManager) -> None:
-    def ended(_error: BaseException) -> bool:
-        raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt), of(driver, manager, ended=ended).locked(PLAN, "insert"):
+    with (
+        pytest.raises(KeyboardInterrupt),
+        of(driver, manager, ended=Mock(side_effect=KeyboardInterrupt)).locked(PLAN, "insert"),
+    ):
         raise KeyboardInterrupt
     assert len(manager.leases()) == 1
 

@@ -304,9 +304,7 @@ def metastore_uri(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         SerDeInfo,
         StorageDescriptor,
     )  # fmt: skip
-    from hmsclient.genthrift.hive_metastore.ttypes import (
-        Table as HiveTable,
-    )
+    from hmsclient.genthrift.hive_metastore.ttypes import Table as HiveTable
 
     from tests.support.servers import Metastore
 

@@ -9,9 +9,7 @@ import pytest
 
 from airflow_hivelock.locks import InvalidRequest, LockObject, rules
 from airflow_hivelock.locks.hive.catalog import Table
-from airflow_hivelock.locks.plan import (
-    plan_statements,
-)
+from airflow_hivelock.locks.plan import plan_statements
 from tests.support.sql.warehouse import Warehouse
 
 if TYPE_CHECKING:

@@ -12,9 +12,7 @@ from contextlib import suppress
 import pytest
 
 from airflow_hivelock.locks import HiveLockError, InvalidRequest, LockObject, rules
-from airflow_hivelock.locks.plan import (
-    plan_statements,
-)
+from airflow_hivelock.locks.plan import plan_statements
 from airflow_hivelock.locks.spelling import is_date
 from tests.support.sql.hostile import statements
 from tests.support.sql.suite import NO_NAME, STEP

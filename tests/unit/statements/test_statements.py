@@ -9,11 +9,7 @@ import re
 import pytest
 
 from airflow_hivelock.locks.backends.memory import MemoryBackend
-from airflow_hivelock.locks.errors import (
-    HiveLockError,
-    InvalidRequest,
-    Unsupported,
-)
+from airflow_hivelock.locks.errors import HiveLockError, InvalidRequest, Unsupported
 from airflow_hivelock.locks.manager import LockManager
 from airflow_hivelock.locks.model import LockMode, LockObject
 from airflow_hivelock.locks.statements import hints

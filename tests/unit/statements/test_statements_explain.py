@@ -10,9 +10,7 @@ import pytest
 from airflow_hivelock.locks.backends.metastore import MetastoreBackend
 from airflow_hivelock.locks.backends.zookeeper import ZooKeeperBackend
 from airflow_hivelock.locks.backends.zookeeper.layout import Layout
-from airflow_hivelock.locks.errors import (
-    InvalidRequest,
-)
+from airflow_hivelock.locks.errors import InvalidRequest
 from airflow_hivelock.locks.manager import LockManager
 from airflow_hivelock.locks.statements.session import StatementSession
 from tests.unit.statements.running import run

@@ -6,12 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from airflow_hivelock.locks.errors import (
-    HiveLockError,
-    InvalidRequest,
-    LeaseAlreadyExists,
-    LockLost,
-)
+from airflow_hivelock.locks.errors import HiveLockError, InvalidRequest, LeaseAlreadyExists, LockLost
 from airflow_hivelock.locks.statements.session import StatementSession
 from tests.unit.statements.running import run
 

@@ -10,13 +10,7 @@ import pytest
 
 from airflow_hivelock.locks import rules
 from airflow_hivelock.locks.backends.memory import MemoryBackend
-from airflow_hivelock.locks.errors import (
-    HiveLockError,
-    InvalidRequest,
-    LockTimeout,
-    Unsupported,
-    Withdrawn,
-)
+from airflow_hivelock.locks.errors import HiveLockError, InvalidRequest, LockTimeout, Unsupported, Withdrawn
 from airflow_hivelock.locks.hive.catalog import Table
 from airflow_hivelock.locks.manager import LockManager
 from airflow_hivelock.locks.model import DeferredGrant, LeaseLimit, LockObject

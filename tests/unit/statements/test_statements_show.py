@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
+from unittest.mock import Mock
 
 import pytest
 
@@ -111,10 +112,7 @@ def test_show_waiters_of_one_object_counts_those_ahead_elsewhere(session: Statem
 def test_show_waiters_needs_neither_the_history_nor_the_time(
     session: StatementSession, monkeypatch: pytest.MonkeyPatch, silent: str
 ) -> None:
-    def denied(*_: object, **__: object) -> None:
-        raise AccessDenied("not for readers")
-
-    monkeypatch.setattr(type(session.manager), silent, denied)
+    monkeypatch.setattr(type(session.manager), silent, Mock(side_effect=AccessDenied("not for readers")))
     (row,) = run(session, "show waiters").records()
     assert (row["position"], row["expected_most_s"]) == (1, None)
 
