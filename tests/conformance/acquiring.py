@@ -22,42 +22,37 @@ if TYPE_CHECKING:
 class Acquiring(Suite):
     @pytest.mark.parametrize(
         ("held", "wanted", "compatible"),
-        [("reads", "reads", True), ("reads", "writes", False), ("writes", "reads", False), ("writes", "writes", False)],
-    )
-    def test_shared_goes_with_shared_and_exclusive_with_nothing(
-        self, manager: LockManager, other: LockManager, held: str, wanted: str, compatible: bool
-    ) -> None:
-        manager.acquire(owner="holder", **{held: [DAY1]})  # type: ignore[arg-type]
-        if compatible:
-            assert other.acquire(owner="second", **{wanted: [DAY1]})  # type: ignore[arg-type]
-        else:
-            with pytest.raises(LockTimeout, match="holder"):
-                other.acquire(owner="second", **{wanted: [DAY1]})  # type: ignore[arg-type]
-
-    @pytest.mark.parametrize(
-        ("held", "wanted", "compatible"),
         [
-            ([DAY1], [DAY2], True),
-            ([DAY1], ["dw.flights"], False),
-            (["dw.flights"], [DAY1], False),
-            ([DAY1], ["dw"], False),
-            (["dw"], [DAY1], False),
-            (["dw"], ["dw.other"], False),
-            (["dw.flights"], ["dw.other"], True),
-            (["dw"], ["lake"], True),
-            (["dw.t/a=1"], ["dw.t/a=1/b=2"], False),
-            (["dw.t/a=1/b=1"], ["dw.t/a=1/b=2"], True),
+            ({"reads": [DAY1]}, {"reads": [DAY1]}, True),
+            ({"reads": [DAY1]}, {"writes": [DAY1]}, False),
+            ({"writes": [DAY1]}, {"reads": [DAY1]}, False),
+            *(
+                ({"writes": [held]}, {"writes": [wanted]}, compatible)
+                for held, wanted, compatible in (
+                    (DAY1, DAY1, False),
+                    (DAY1, DAY2, True),
+                    (DAY1, "dw.flights", False),
+                    ("dw.flights", DAY1, False),
+                    (DAY1, "dw", False),
+                    ("dw", DAY1, False),
+                    ("dw", "dw.other", False),
+                    ("dw.flights", "dw.other", True),
+                    ("dw", "lake", True),
+                    ("dw.t/a=1", "dw.t/a=1/b=2", False),
+                    ("dw.t/a=1/b=1", "dw.t/a=1/b=2", True),
+                )
+            ),
         ],
     )
-    def test_writers_exclude_along_the_hierarchy(
-        self, manager: LockManager, other: LockManager, held: list[str], wanted: list[str], compatible: bool
+    def test_shared_goes_with_shared_and_exclusive_with_nothing_at_or_below_it(
+        self, manager: LockManager, other: LockManager, held: Any, wanted: Any, compatible: bool
     ) -> None:
-        manager.acquire(owner="holder", writes=held)
+        manager.acquire(owner="holder", **held)
         if compatible:
-            assert other.acquire(owner="second", writes=wanted)
+            assert other.acquire(owner="second", **wanted)
         else:
             with pytest.raises(LockTimeout, match="holder"):
-                other.acquire(owner="second", writes=wanted)
+                other.acquire(owner="second", **wanted)
 
     @pytest.mark.parametrize(
         ("read", "written", "compatible"),
@@ -203,9 +198,7 @@ class Acquiring(Suite):
         self, manager: LockManager, other: LockManager
     ) -> None:
         lease = manager.acquire(owner="holder", writes=[DAY1])
-        slow, successor = (Polling(session, "task", writes=[DAY1]) for session in (manager, other))
-        slow.blocked()
-        successor.blocked()
+        slow, successor = (Polling.queued(session, "task", writes=[DAY1]) for session in (manager, other))
         manager.release(lease)
         other.release(successor.granted())
         with pytest.raises(Superseded):

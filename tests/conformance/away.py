@@ -32,8 +32,7 @@ class GoingAway(Suite):
     ) -> None:
         Polling(manager, "late", writes=[DAY1], deferred=DeferredGrant()).free()
         reader = other.acquire(owner="reader", reads=[DAY1])
-        alter = Polling(other, "alter", writes=["dw.flights"])
-        alter.blocked()
+        alter = Polling.queued(other, "alter", writes=["dw.flights"])
         back = Polling(other, "late", writes=[DAY1])
         assert back.blocked_by()[0] == "alter", "it went before a request that came while it was away"
         other.release(reader)
@@ -51,8 +50,7 @@ class GoingAway(Suite):
         asked = first.pending.asked
         assert asked == first.listed().since
         holder = other.acquire(owner="quicker", writes=[DAY1])
-        again = Polling(other, "late", writes=[DAY1], deferred=DeferredGrant(), asked=asked)
-        again.blocked()
+        again = Polling.queued(other, "late", writes=[DAY1], deferred=DeferredGrant(), asked=asked)
         assert again.listed().since == again.pending.asked == asked
         manager.release(holder)
         again.free()
@@ -67,8 +65,7 @@ class GoingAway(Suite):
         first = Polling(manager, "late", writes=[DAY1], deferred=DeferredGrant())
         first.free()
         holder = other.acquire(owner="holder", writes=[DAY1])
-        before = Polling(other, "before", writes=[DAY1])
-        before.blocked()
+        before = Polling.queued(other, "before", writes=[DAY1])
         back = Polling(manager, "late", writes=[DAY1], asked=first.pending.asked)
         assert back.blocked_by()[0] == "before"
         other.release(holder)
@@ -140,8 +137,7 @@ class GoingAway(Suite):
         Polling(manager, "task", writes=[DAY1], deferred=DeferredGrant(), attempt=1).free()
         Polling(manager, "task", writes=[DAY1], deferred=DeferredGrant(), attempt=2).free()
         holder = manager.acquire(owner="holder", writes=["dw.weather"], attempt=1)
-        queued = Polling(manager, "queued", writes=["dw.weather"], deferred=DeferredGrant(), attempt=1)
-        queued.blocked()
+        Polling.queued(manager, "queued", writes=["dw.weather"], deferred=DeferredGrant(), attempt=1)
         assert not any(other.forget_deferred(owner, 1) for owner in ("task", "holder", "queued", "nobody"))
         assert {waiter.owner for waiter in manager.waiters()} == {"task", "queued"}
         assert manager.find(holder.id)

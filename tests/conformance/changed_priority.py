@@ -91,8 +91,7 @@ class ChangingPriority(Suite):
             with pytest.raises(InvalidRequest, match="later cannot overtake"):
                 strict.force_priority("later", 9, **BY)
             assert strict.audit() == []
-            young = Polling(strict, "young", writes=[DAY1])
-            young.blocked()
+            Polling.queued(strict, "young", writes=[DAY1])
         bound = manager.now() - waiting["later"].listed().since - timedelta(seconds=0.1)
         with connect(passing_s=bound.total_seconds()) as strict:
             assert strict.force_priority("young", 9, **BY)
@@ -105,8 +104,7 @@ class ChangingPriority(Suite):
         self, manager: LockManager, other: LockManager
     ) -> None:
         first = manager.acquire(owner="holder", writes=[DAY1])
-        waits = Polling(manager, "waits", writes=[DAY1, DAY2])
-        waits.blocked()
+        waits = Polling.queued(manager, "waits", writes=[DAY1, DAY2])
         urgent = other.acquire(owner="urgent", writes=[DAY2], priority=5)
         assert other.force_priority("waits", 9, **BY)
         assert {*waits.blocked_by()} == {"holder", "urgent"}
@@ -131,8 +129,7 @@ class ChangingPriority(Suite):
     def test_a_deferred_request_keeps_it_until_its_worker_comes(self, manager: LockManager, other: LockManager) -> None:
         lease = manager.acquire(owner="holder", writes=[DAY1])
         queue(other, first=1)
-        late = Polling(manager, "late", writes=[DAY1], deferred=DeferredGrant(30.0))
-        late.blocked()
+        late = Polling.queued(manager, "late", writes=[DAY1], deferred=DeferredGrant(30.0))
         assert other.force_priority("late", 7, **BY)
         late.blocked()
         manager.release(lease)
@@ -165,8 +162,7 @@ class ChangingPriority(Suite):
     ) -> None:
         limit = LeaseLimit("nightly", 1)
         lease = manager.acquire(owner="holder", writes=[DAY1], limit=limit)
-        parked = Polling(manager, "parked", writes=[DAY2], limit=limit)
-        parked.blocked()
+        parked = Polling.queued(manager, "parked", writes=[DAY2], limit=limit)
         assert not other.force_priority("parked", 5, **BY)
         assert parked.listed().priority == 1
         manager.release(lease)

@@ -58,10 +58,8 @@ class Grouping(Suite):
     def test_a_waiter_notices_a_larger_limit(self, manager: LockManager, other: LockManager) -> None:
         _take(manager, 1, ONE)
         second, third, fourth = (
-            Polling(other, f"owner {number}", writes=[table(number)], limit=ONE) for number in (2, 3, 4)
+            Polling.queued(other, f"owner {number}", writes=[table(number)], limit=ONE) for number in (2, 3, 4)
         )
-        for waiting in (second, third, fourth):
-            waiting.blocked()
         manager.set_group(GROUP, 3, user="ops")
         second.woken()
         assert second.granted()
@@ -91,8 +89,7 @@ class Grouping(Suite):
     def test_a_dropped_limit_lets_a_waiter_go_by_its_own(self, manager: LockManager, other: LockManager) -> None:
         manager.set_group(GROUP, 1, user="ops")
         _take(manager, 1, FOUR)
-        waiting = Polling(other, "owner 2", writes=[table(2)], limit=FOUR)
-        waiting.blocked()
+        waiting = Polling.queued(other, "owner 2", writes=[table(2)], limit=FOUR)
         manager.drop_group(GROUP, user="ops")
         waiting.woken()
         assert waiting.granted()
@@ -103,10 +100,8 @@ class Grouping(Suite):
         stored = manager.set_group(GROUP, 3, weight=2, comment="as many as the cluster runs", user="ops")
         assert stored == Group(GROUP, 3, 2, "as many as the cluster runs")
         lease = _take(manager, 1, ANY)
-        waiting = Polling(other, "owner 2", writes=[table(2)], limit=ANY)
-        waiting.blocked()
-        last = Polling(manager, "owner 3", writes=[table(3)], limit=weighing(1))
-        last.blocked()
+        waiting = Polling.queued(other, "owner 2", writes=[table(2)], limit=ANY)
+        last = Polling.queued(manager, "owner 3", writes=[table(3)], limit=weighing(1))
         holding, waiters = (Member("owner 1", 2),), (Member("owner 2", 2), Member("owner 3", 1))
         assert list(other.groups()) == [GroupUse(GROUP, stored, holding, waiters)]
         waiting.pending.withdraw()
@@ -181,8 +176,7 @@ class Grouping(Suite):
     ) -> None:
         manager.set_group(GROUP, 3, user="ops")
         leases = [_take(manager, number, ANY) for number in (1, 2)]
-        heavy = Polling(other, "heavy", writes=[table(3)], limit=weighing(3))
-        heavy.blocked()
+        heavy = Polling.queued(other, "heavy", writes=[table(3)], limit=weighing(3))
         light = Polling(manager, "light", writes=[table(4)], limit=ANY)
         assert "heavy" in light.blocked_by(), "one is free, but the heavy one needs it"
         manager.release(leases[0])
@@ -200,10 +194,8 @@ class Grouping(Suite):
     ) -> None:
         manager.set_group(GROUP, 3, user="ops")
         lease = _take(manager, 1, weighing(3))
-        heavy = Polling(other, "heavy", writes=[table(2)], limit=weighing(2))
-        heavy.blocked()
-        light = Polling(manager, "light", writes=[table(3)], limit=ANY)
-        light.blocked()
+        heavy = Polling.queued(other, "heavy", writes=[table(2)], limit=weighing(2))
+        light = Polling.queued(manager, "light", writes=[table(3)], limit=ANY)
         manager.set_group(GROUP, 1, user="ops")
         heavy.woken()
         with pytest.raises(InvalidRequest, match="heavy weighs 2"):
@@ -220,10 +212,8 @@ class Grouping(Suite):
         again = other.acquire(owner="owner 1", writes=[table(1)], limit=weighing(2), attempt=1)
         assert again.id == lease.id
         assert next(iter(manager.groups())).taken == 2
-        heavy = Polling(manager, "heavy", writes=[table(2)], limit=weighing(3))
-        heavy.blocked()
-        successor = Polling(other, "heavy", writes=[table(2)], limit=weighing(3))
-        successor.blocked()
+        Polling.queued(manager, "heavy", writes=[table(2)], limit=weighing(3))
+        successor = Polling.queued(other, "heavy", writes=[table(2)], limit=weighing(3))
         other.release(again)
         successor.granted()
         assert next(iter(manager.groups())).taken == 3

@@ -57,10 +57,9 @@ class Inviting(Suite):
     def test_an_invited_request_keeps_its_position(self, manager: LockManager, other: LockManager) -> None:
         holder = manager.acquire(owner="holder", writes=[DAY1])
         first, second = (
-            Polling(session, name, writes=[DAY1], deferred=LONG) for session, name in ((manager, "1"), (other, "2"))
+            Polling.queued(session, name, writes=[DAY1], deferred=LONG)
+            for session, name in ((manager, "1"), (other, "2"))
         )
-        first.blocked()
-        second.blocked()
         manager.release(holder)
         outcome = first.free()
         listed = first.listed()
@@ -131,8 +130,7 @@ class Inviting(Suite):
     def test_a_worker_that_must_wait_changes_nothing(self, manager: LockManager, other: LockManager) -> None:
         invited(manager, "late")
         urgent = other.acquire(owner="urgent", writes=[DAY1], priority=10)
-        behind = Polling(other, "behind", writes=[DAY1])
-        behind.blocked()
+        behind = Polling.queued(other, "behind", writes=[DAY1])
         before = manager.waiters()
         arrived = worker(manager, "late")
         arrived.blocked()
@@ -149,8 +147,7 @@ class Inviting(Suite):
     def test_a_trigger_takes_an_invitation_up_at_its_position(self, manager: LockManager, other: LockManager) -> None:
         invited(manager, "late")
         urgent = other.acquire(owner="urgent", writes=[DAY1], priority=10)
-        behind = Polling(other, "behind", writes=[DAY1])
-        behind.blocked()
+        behind = Polling.queued(other, "behind", writes=[DAY1])
         worker(manager, "late").blocked()
         again = Polling(other, "late", writes=[DAY1], deferred=LONG)
         assert again.blocked_by() == ["urgent"]
@@ -165,8 +162,7 @@ class Inviting(Suite):
     ) -> None:
         gone_away(manager, other)
         holder = other.acquire(owner="holder", writes=[DAY1])
-        behind = Polling(other, "behind", writes=[DAY1])
-        behind.blocked()
+        behind = Polling.queued(other, "behind", writes=[DAY1])
         back = Polling(manager, "late", writes=[DAY1], deferred=LONG)
         assert back.blocked_by() == ["holder"]
         assert "late" in behind.blocked_by()
@@ -180,8 +176,7 @@ class Inviting(Suite):
         holder = other.acquire(owner="holder", writes=[DAY1])
         much = [f"dw.flights/dt=2013-01-0{day}" for day in range(1, 6)]
         names = {"for the table": ["dw.flights"], "for much else": much}.get(what, [DAY1])
-        first = Polling(other, "first", writes=names, priority=10 if what == "urgent" else 1)
-        first.blocked()
+        Polling.queued(other, "first", writes=names, priority=10 if what == "urgent" else 1)
         attempt, more = int(what == "new attempt"), ["dw.weather"] if what == "other locks" else []
         back = Polling(manager, "late", writes=[DAY1, *more], deferred=LONG, attempt=attempt)
         assert back.blocked_by()[0] == "first"
@@ -221,8 +216,7 @@ class Inviting(Suite):
     @where(invites=True)
     def test_only_the_attempt_that_is_invited_is_forgotten(self, manager: LockManager, other: LockManager) -> None:
         invited(manager, "task", attempt=2)
-        behind = Polling(other, "behind", writes=[DAY1])
-        behind.blocked()
+        behind = Polling.queued(other, "behind", writes=[DAY1])
         assert not other.forget_deferred("task", 1)
         assert other.forget_deferred("task", 2)
         assert [waiter.owner for waiter in manager.waiters()] == ["behind"]
@@ -253,8 +247,7 @@ class Inviting(Suite):
     @where(invites=True)
     def test_the_next_attempt_takes_an_invitation_up(self, manager: LockManager, other: LockManager) -> None:
         first = invited(manager, "task", attempt=1)
-        behind = Polling(other, "behind", writes=[DAY1])
-        behind.blocked()
+        behind = Polling.queued(other, "behind", writes=[DAY1])
         second = Polling(other, "task", writes=[DAY1], attempt=2, deferred=LONG)
         second.free()
         assert behind.blocked_by() == ["task"]
@@ -265,8 +258,7 @@ class Inviting(Suite):
     @where(invites=True)
     def test_an_invitation_is_given_up_for_other_locks(self, manager: LockManager, other: LockManager) -> None:
         invited(manager, "task")
-        behind = Polling(other, "behind", writes=[DAY1])
-        behind.blocked()
+        behind = Polling.queued(other, "behind", writes=[DAY1])
         assert worker(manager, "task", writes=["dw.weather"]).granted()
         assert other.release(behind.granted())
 
@@ -284,8 +276,7 @@ class Inviting(Suite):
         holder = other.acquire(owner="holder", writes=[DAY1])
         arrived = worker(manager, "late")
         arrived.blocked()
-        behind = Polling(other, "behind", writes=[DAY1])
-        behind.blocked()
+        behind = Polling.queued(other, "behind", writes=[DAY1])
         other.release(holder)
         assert other.release(behind.granted())
         assert manager.release(arrived.granted())

@@ -127,10 +127,8 @@ class Limiting(Suite):
     ) -> None:
         first, second = _hold(manager, 1, 2)
         third = other.acquire(owner="day 3", writes=[day(3)], limit=THREE)
-        strict = Polling(other, "strict", writes=[day(4)], limit=TWO)
-        strict.blocked()
-        lax = Polling(manager, "lax", writes=[day(5)], limit=THREE)
-        lax.blocked()
+        strict = Polling.queued(other, "strict", writes=[day(4)], limit=TWO)
+        lax = Polling.queued(manager, "lax", writes=[day(5)], limit=THREE)
         manager.release(first)
         strict.blocked()
         assert "strict" in lax.blocked_by()
@@ -144,11 +142,9 @@ class Limiting(Suite):
         leases = _hold(manager, 1, 2)
         asked = {"low": 1, "high": 5, "low too": 1}
         waiting = {
-            owner: Polling(other, owner, writes=[day(place)], limit=TWO, priority=asked[owner])
+            owner: Polling.queued(other, owner, writes=[day(place)], limit=TWO, priority=asked[owner])
             for place, owner in enumerate(asked, 3)
         }
-        for request in waiting.values():
-            request.blocked()
         order = ["high", "low", "low too"]
         assert [waiter.owner for waiter in manager.waiters()] == order
         lease = leases[0]
@@ -164,8 +160,7 @@ class Limiting(Suite):
         again = other.acquire(owner="day 2", writes=[day(2)], limit=TWO, attempt=1)
         assert again.id == leases[1].id
         _, fourth = _ask(manager, 3, 4)
-        successor = Polling(other, "day 3", writes=[day(3)], limit=TWO)
-        successor.blocked()
+        successor = Polling.queued(other, "day 3", writes=[day(3)], limit=TWO)
         assert [waiter.owner for waiter in manager.waiters()] == ["day 3", "day 4"]
         other.release(again)
         successor.granted()
@@ -187,8 +182,7 @@ class Limiting(Suite):
         self, manager: LockManager, other: LockManager
     ) -> None:
         leases = _hold(manager, 1, 2)
-        deferred = Polling(other, "late", writes=[day(3)], limit=TWO, deferred=DeferredGrant())
-        deferred.blocked()
+        deferred = Polling.queued(other, "late", writes=[day(3)], limit=TWO, deferred=DeferredGrant())
         assert deferred.listed().waits_for is WaitsFor.LEASE
         manager.release(leases[0])
         deferred.free()
@@ -217,10 +211,7 @@ def _hold(manager: LockManager, *days: int) -> list[Lease]:
 
 def _ask(manager: LockManager, *days: int) -> list[Polling]:
     """Start a waiter for each of these days, in this order."""
-    asked = [Polling(manager, f"day {number}", writes=[day(number)], limit=TWO) for number in days]
-    for waiting in asked:
-        waiting.blocked()
-    return asked
+    return [Polling.queued(manager, f"day {number}", writes=[day(number)], limit=TWO) for number in days]
 
 
 def most_at_once(

@@ -141,8 +141,7 @@ class GivingBack(Suite):
     def test_the_lease_of_a_group_goes_with_the_last_part(self, manager: LockManager, other: LockManager) -> None:
         one = LeaseLimit("reruns", 1)
         granted = manager.acquire(owner="month", writes=[DAY1, DAY2], limit=one)
-        waiting = Polling(other, "next", writes=[DAY3], limit=one)
-        waiting.blocked()
+        waiting = Polling.queued(other, "next", writes=[DAY3], limit=one)
         left = manager.release(granted, objects=[DAY1])
         assert left is not None
         waiting.blocked()

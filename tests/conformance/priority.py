@@ -27,11 +27,9 @@ class Prioritizing(Suite):
         lease = manager.acquire(owner="holder", writes=[DAY1], priority=1)
         asked = {"first": 1, "urgent": 5, "second": 1, "most urgent": 9, "urgent too": 5}
         waiting = {
-            owner: Polling(session, owner, writes=[DAY1], priority=priority)
+            owner: Polling.queued(session, owner, writes=[DAY1], priority=priority)
             for (owner, priority), session in zip(asked.items(), (manager, other) * 3, strict=False)
         }
-        for request in waiting.values():
-            request.blocked()
         order = ["most urgent", "urgent", "urgent too", "first", "second"]
         listed = manager.waiters(DAY1)
         assert [(waiter.owner, waiter.priority, waiter.position) for waiter in listed] == [
@@ -69,8 +67,7 @@ class Prioritizing(Suite):
         self, manager: LockManager, other: LockManager
     ) -> None:
         lease = manager.acquire(owner="holder", writes=[DAY1])
-        waits = Polling(other, "waits", writes=[DAY1, DAY2])
-        waits.blocked()
+        waits = Polling.queued(other, "waits", writes=[DAY1, DAY2])
         equal = Polling(manager, "equal", writes=[DAY2])
         assert equal.blocked_by() == ["waits"]
         urgent = manager.acquire(owner="urgent", writes=[DAY2], priority=2)
@@ -85,8 +82,7 @@ class Prioritizing(Suite):
         self, manager: LockManager, connect: Connect
     ) -> None:
         manager.acquire(owner="holder", writes=[DAY1])
-        patient = Polling(manager, "patient", writes=[DAY1])
-        patient.blocked()
+        patient = Polling.queued(manager, "patient", writes=[DAY1])
         since = patient.listed().since
         Polling(manager, "passes", writes=[DAY1], priority=2).blocked()
         wait_until(manager, since + A_MOMENT)
@@ -111,9 +107,8 @@ class Prioritizing(Suite):
         self, manager: LockManager, other: LockManager
     ) -> None:
         lease = manager.acquire(owner="holder", writes=[DAY1])
-        waits, urgent = Polling(manager, "waits", writes=[DAY1]), Polling(manager, "urgent", writes=[DAY1], priority=5)
-        waits.blocked()
-        urgent.blocked()
+        waits = Polling.queued(manager, "waits", writes=[DAY1])
+        Polling.queued(manager, "urgent", writes=[DAY1], priority=5)
         successor = Polling(other, "urgent", writes=[DAY1], priority=5)
         assert successor.blocked_by() == ["holder"]
         assert [waiter.owner for waiter in manager.waiters(DAY1)] == ["urgent", "waits"]
@@ -127,13 +122,11 @@ class Prioritizing(Suite):
         for round_, priorities in enumerate(permutations((1, 2, 3))):
             lease = manager.acquire(owner="holder", writes=tables)
             asked = [
-                Polling(session, f"{round_}/{number}", writes=[one, two], priority=priority)
+                Polling.queued(session, f"{round_}/{number}", writes=[one, two], priority=priority)
                 for number, (session, one, two, priority) in enumerate(
                     zip((manager, other, manager), tables, tables[1:] + tables[:1], priorities, strict=True)
                 )
             ]
-            for request in asked:
-                request.blocked()
             with ThreadPoolExecutor(3) as threads:
                 done = [threads.submit(lambda mine=request: manager.release(mine.granted())) for request in asked]  # type: ignore[misc]
                 manager.release(lease)

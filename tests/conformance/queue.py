@@ -18,8 +18,7 @@ if TYPE_CHECKING:
 class Queueing(Suite):
     def test_first_come_first_served(self, manager: LockManager, other: LockManager) -> None:
         lease = manager.acquire(owner="reader", reads=[DAY1])
-        writer = Polling(other, "writer", writes=[DAY1])
-        writer.blocked()
+        writer = Polling.queued(other, "writer", writes=[DAY1])
         later = Polling(manager, "late reader", reads=[DAY1])
         assert later.blocked().by[0].owner == "writer", "a stream of readers would starve the writer"
         manager.release(lease)
@@ -28,9 +27,7 @@ class Queueing(Suite):
 
     def test_waiters_are_listed_in_their_order(self, manager: LockManager, other: LockManager) -> None:
         manager.acquire(owner="holder", writes=[DAY1])
-        queue = [Polling(other, name, writes=[DAY1]) for name in ("first", "second", "third")]
-        for waiting in queue:
-            waiting.blocked()
+        queue = [Polling.queued(other, name, writes=[DAY1]) for name in ("first", "second", "third")]
         waiters = manager.waiters("dw.flights")
         assert [waiter.owner for waiter in waiters] == ["first", "second", "third"]
         assert [waiter.position for waiter in waiters] == [1, 2, 3]
@@ -47,12 +44,8 @@ class Queueing(Suite):
         self, manager: LockManager, other: LockManager
     ) -> None:
         manager.acquire(owner="holder", writes=["dw.flights"])
-        both, whole = (
-            Polling(manager, "both", writes=["dw.flights", "dw.delays"]),
-            Polling(other, "whole", writes=["dw"]),
-        )
-        both.blocked()
-        whole.blocked()
+        Polling.queued(manager, "both", writes=["dw.flights", "dw.delays"])
+        Polling.queued(other, "whole", writes=["dw"])
         waiter = manager.waiters()[1]
         assert (waiter.position, [blocker.owner for blocker in waiter.blocked_by]) == (2, ["both", "holder"])
 
@@ -63,54 +56,33 @@ class Queueing(Suite):
         """The session of the first process lives on, like that of a triggerer that has lost its triggers to another."""
         lease = manager.acquire(owner="holder", writes=[DAY1])
         with connect() as first, connect() as second:
-            early, later = Polling(first, "early", writes=[DAY1]), Polling(second, "late", writes=[DAY1])
-            early.blocked()
-            later.blocked()
+            early, later = Polling.queued(first, "early", writes=[DAY1]), Polling.queued(second, "late", writes=[DAY1])
             early.pending.hand_over()
             later.blocked()
-            successor = Polling(second, "early", writes=[DAY1])
-            successor.blocked()
+            successor = Polling.queued(second, "early", writes=[DAY1])
             early.pending.hand_over()  # another process has taken it up by now
             assert [waiter.owner for waiter in manager.waiters()] == ["early", "late"]
             manager.release(lease)
             second.release(successor.granted())
             lease = later.granted()
-            again = Polling(first, "early", writes=[DAY1])
-            again.blocked()
-            newcomer = Polling(second, "newcomer", writes=[DAY1])
-            newcomer.blocked()
+            again = Polling.queued(first, "early", writes=[DAY1])
+            newcomer = Polling.queued(second, "newcomer", writes=[DAY1])
             again.pending.hand_over()
             second.release(lease)
             assert newcomer.granted()
             assert manager.waiters() == []
 
-    @where(remembers=True)
     def test_a_place_in_the_queue_outlives_the_process_that_took_it(
         self, manager: LockManager, connect: Connect
     ) -> None:
         lease = manager.acquire(owner="holder", writes=[DAY1])
         with connect() as first, connect() as second:
-            dying = Polling(first, "early", writes=[DAY1], attempt=1)
-            dying.blocked()
-            behind = Polling(second, "late", writes=[DAY1])
-            behind.blocked()
-            successor = Polling(second, "early", writes=[DAY1], attempt=1)
-            successor.blocked()
-            with pytest.raises(Superseded):
-                dying.pending.poll()
-            manager.release(lease)
-            second.release(successor.granted())
-            second.release(behind.granted())
-
-    @where(remembers=False)
-    def test_an_owner_finds_its_place_in_the_queue_again(self, manager: LockManager, connect: Connect) -> None:
-        lease = manager.acquire(owner="holder", writes=[DAY1])
-        with connect() as first, connect() as second:
-            Polling(first, "early", writes=[DAY1]).blocked()
-            behind = Polling(second, "late", writes=[DAY1])
-            behind.blocked()
-            successor = Polling(second, "early", writes=[DAY1])
-            successor.blocked()
+            dying = Polling.queued(first, "early", writes=[DAY1], attempt=1)
+            behind = Polling.queued(second, "late", writes=[DAY1])
+            successor = Polling.queued(second, "early", writes=[DAY1], attempt=1)
+            if self.declares.remembers:
+                with pytest.raises(Superseded):
+                    dying.pending.poll()
             manager.release(lease)
             second.release(successor.granted())
             second.release(behind.granted())
@@ -143,8 +115,7 @@ class Queueing(Suite):
     @where(audits=True)
     def test_the_history_tells_who_held_what_from_when_to_when(self, manager: LockManager, other: LockManager) -> None:
         first = manager.acquire(owner="first", writes=[DAY1])
-        waiting = Polling(other, "second", writes=[DAY1])
-        waiting.blocked()
+        waiting = Polling.queued(other, "second", writes=[DAY1])
         manager.release(first)
         second = waiting.granted()
         ended, held = manager.history(DAY1)

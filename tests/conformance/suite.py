@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 import pytest
 
@@ -47,6 +47,13 @@ class Polling:
         given: dict[str, Any] = {"priority": priority, "limit": limit, "deferred": deferred, "asked": asked}
         request = rules.request(owner, reads, writes, attempt=attempt, **given)
         self.pending = manager.begin(request, self._changed.set)
+
+    @classmethod
+    def queued(cls, manager: LockManager, owner: str, **asked: Any) -> Self:
+        """A request that has joined the queue."""
+        polling = cls(manager, owner, **asked)
+        polling.blocked()
+        return polling
 
     def blocked(self) -> Blocked:
         """Poll once, and so join the queue; it must not be granted. While the store does not answer, poll again."""

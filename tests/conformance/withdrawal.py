@@ -42,9 +42,8 @@ class Withdrawing(Suite):
     @where(withdraws=True)
     def test_a_later_call_of_a_withdrawn_owner_is_a_new_arrival(self, manager: LockManager, other: LockManager) -> None:
         lease = manager.acquire(owner="holder", writes=[DAY1])
-        first, second = Polling(manager, "rerun", writes=[DAY1]), Polling(other, "next", writes=[DAY1])
-        first.blocked()
-        second.blocked()
+        first = Polling.queued(manager, "rerun", writes=[DAY1])
+        Polling.queued(other, "next", writes=[DAY1])
         assert other.force_withdraw("rerun", **BY)
         again = Polling(other, "rerun", writes=[DAY1], attempt=1)
         assert set(again.blocked_by()) == {"holder", "next"}
@@ -58,8 +57,7 @@ class Withdrawing(Suite):
     def test_a_request_that_waits_for_a_permit_can_be_withdrawn(self, manager: LockManager, other: LockManager) -> None:
         limit = LeaseLimit("nightly", 1)
         lease = manager.acquire(owner="holder", writes=[DAY1], limit=limit)
-        parked = Polling(manager, "rerun", writes=[DAY2], limit=limit)
-        parked.blocked()
+        parked = Polling.queued(manager, "rerun", writes=[DAY2], limit=limit)
         assert other.force_withdraw("rerun", **BY)
         with pytest.raises(Withdrawn, match="rerun"):
             parked.pending.poll()
