@@ -16,6 +16,7 @@ from airflow_hivelock.spark import commands, enable_hive_locks
 from airflow_hivelock.spark.interception import ACTIONS
 from airflow_hivelock.spark.plans import SessionPlans
 from tests.backends.conftest import URL
+from tests.backends.spark_plans import PLANS
 from tests.docs.blocks import Block, Kind, blocks
 from tests.support.local_spark import local_spark
 from tests.support.sql.judged import JUDGED, Judged, judgement
@@ -50,69 +51,6 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
         for statement in TABLES:
             session.sql(statement)
         yield session
-
-
-PLANS = {
-    "insert overwrite dw.h partition (dt = 'x', hr = 07) select k from dw.v where dt < '2024-01-03'": (
-        "dw.h/dt=x/hr=7! dw.src/dt=2024-01-02 dw.v"
-    ),
-    "insert into dw.h partition (dt = 'x', hr) select k, 1 from dw.t": "dw.h/dt=x! dw.t",
-    "insert into dw.h select k, dt, 1 from dw.src where dt = '2024-01-01'": "dw.h! dw.src/dt=2024-01-01",
-    "insert into dw.src partition (dt = '2024-01-05') select 1": "dw.src!",
-    "insert into dw.t select k from dw.src where dt = '2024-01-01' and k in (select k from dw.h where dt = '2024-01-01')": (
-        "dw.h/dt=2024-01-01/hr=1 dw.src/dt=2024-01-01 dw.t!"
-    ),
-    "from dw.src insert into dw.t select k insert into dw.p select k": (
-        "dw.p! dw.src/dt=2024-01-01 dw.src/dt=2024-01-02 dw.t!"
-    ),
-    "with c as (select * from dw.src) insert into dw.t select k from c": (
-        "dw.src/dt=2024-01-01 dw.src/dt=2024-01-02 dw.t!"
-    ),
-    "create table dw.c as select k from dw.src where dt = '2024-01-01'": "dw.c! dw.src/dt=2024-01-01",
-    "create table dw.c (k int)": "dw.c!",
-    "create table if not exists dw.t (k int)": "dw.t",
-    "create table dw.c like dw.t": "dw.c! dw.t",
-    "create view dw.v2 as select * from dw.v": "dw.src dw.v dw.v2!",
-    "create or replace temporary view tv as select * from dw.src": "",
-    "alter table dw.h drop partition (dt = '2024-01-01', hr = 1)": "dw.h/dt=2024-01-01/hr=1!",
-    "alter table dw.h drop partition (dt = '2024-01-01')": "dw.h/dt=2024-01-01!",
-    "alter table dw.h add partition (dt = '2024-01-09', hr = 1)": "dw.h/dt=2024-01-09/hr=1!",
-    "alter table dw.h partition (dt = '2024-01-01', hr = 1) rename to partition (dt = '2024-01-01', hr = 2)": (
-        "dw.h/dt=2024-01-01/hr=1! dw.h/dt=2024-01-01/hr=2!"
-    ),
-    "alter table dw.h rename to dw.hh": "dw.h! dw.hh!",
-    "alter table dw.h set tblproperties ('a' = 'b')": "dw.h!",
-    "alter table dw.src add columns (z int)": "dw.src!",
-    "truncate table dw.h partition (dt = '2024-01-01')": "dw.h/dt=2024-01-01!",
-    "msck repair table dw.h": "dw.h!",
-    "drop table dw.h": "dw.h!",
-    "drop view dw.v": "dw.v!",
-    "drop database dw cascade": "dw!",
-    "delete from dw.src where k in (select k from dw.t)": "dw.src! dw.t",
-    "analyze table dw.h compute statistics": "dw.h/dt=2024-01-01/hr=1",
-    "analyze tables in dw compute statistics noscan": (
-        "dw.delays dw.flights/dt=2013-01-15 dw.h/dt=2024-01-01/hr=1 dw.p dw.src/dt=2024-01-01 dw.src/dt=2024-01-02 dw.t"
-    ),
-    "cache table dw.t": "dw.t",
-    "load data local inpath '/nowhere' into table dw.h partition (dt = '2024-01-01', hr = 1)": "dw.h/dt=2024-01-01/hr=1!",
-    "insert overwrite directory '/nowhere' using parquet select * from dw.t": "dw.t",
-    "show partitions dw.h": "dw.h",
-    "show tables in dw": "dw",
-    "describe dw.t": "dw.t",
-    "use dw": "",
-    "set a = b": "",
-    "explain select * from dw.t": "",
-    "select * from dw.src where dt = '2024-01-01' or k = 5": "dw.src/dt=2024-01-01 dw.src/dt=2024-01-02",
-    "select (select max(k) from dw.src where dt = '2024-01-02') from dw.t": "dw.src/dt=2024-01-02 dw.t",
-    "select * from dw.h h join dw.src s on h.dt = s.dt where s.dt = '2024-01-01'": (
-        "dw.h/dt=2024-01-01/hr=1 dw.src/dt=2024-01-01"
-    ),
-    "select * from dw.src where false": "dw.src",
-    "select * from (select * from dw.src where rand() < 0.5) where dt = '2024-01-01'": (
-        "dw.src/dt=2024-01-01 dw.src/dt=2024-01-02"
-    ),
-    "select * from dw.src where rand() < 0.5 and dt = '2024-01-01'": "dw.src/dt=2024-01-01",
-}
 
 
 @pytest.mark.parametrize("statement", PLANS)
@@ -153,28 +91,49 @@ def day(spark: SparkSession) -> Any:
     return spark.table("dw.src").where("dt = '2024-01-01'")
 
 
-@pytest.mark.parametrize(
-    "act",
-    [
-        lambda frame: frame.count(),
-        lambda frame: frame.collect(),
-        lambda frame: frame.show(),
-        lambda frame: frame.take(1),
-        lambda frame: frame.first(),
-        lambda frame: frame.isEmpty(),
-        lambda frame: frame.describe(),
-        lambda frame: list(frame.toLocalIterator()),
-        lambda frame: frame.foreach(print),
-        lambda frame: frame.localCheckpoint(),
-        lambda frame: frame.groupBy("k").pivot("dt"),
-        lambda frame: frame.write.format("noop").mode("append").save(),
-    ],
-)
-def test_reads_are_shared_while_an_action_runs(
-    spark: SparkSession, taken: Callable[[], list[str]], act: Callable[[Any], Any]
+CALLS: dict[str, tuple[Callable[[SparkSession, str, str], Any], str]] = {
+    "count": (lambda spark, *_: day(spark).count(), ""),
+    "collect": (lambda spark, *_: day(spark).collect(), ""),
+    "show": (lambda spark, *_: day(spark).show(), ""),
+    "take": (lambda spark, *_: day(spark).take(1), ""),
+    "first": (lambda spark, *_: day(spark).first(), ""),
+    "isEmpty": (lambda spark, *_: day(spark).isEmpty(), ""),
+    "describe": (lambda spark, *_: day(spark).describe(), ""),
+    "toLocalIterator": (lambda spark, *_: list(day(spark).toLocalIterator()), ""),
+    "foreach": (lambda spark, *_: day(spark).foreach(print), ""),
+    "localCheckpoint": (lambda spark, *_: day(spark).localCheckpoint(), ""),
+    "pivot": (lambda spark, *_: day(spark).groupBy("k").pivot("dt"), ""),
+    "a write to nowhere": (lambda spark, *_: day(spark).write.format("noop").mode("append").save(), ""),
+    "a write elsewhere": (lambda spark, _, folder: day(spark).write.parquet(f"{folder}/elsewhere"), ""),
+    "insertInto": (lambda spark, *_: day(spark).select("k").write.insertInto("dw.t"), "dw.t!"),
+    "saveAsTable": (lambda spark, *_: day(spark).write.mode("overwrite").saveAsTable("dw.saved"), "dw.saved!"),
+    "a write to a table's files": (lambda spark, home, _: appends(spark).parquet(f"{home}/dw.db/p"), "dw.p!"),
+    "the same by option": (lambda spark, home, _: appends(spark).option("path", f"{home}/dw.db/p").save(), "dw.p!"),
+    "a read of a table's files": (
+        lambda spark, home, _: spark.read.parquet(f"{home}/dw.db/src/dt=2024-01-01").collect(),
+        "",
+    ),
+    "a parameter by name": (lambda spark, *_: spark.sql(f"{COPY} where dt = :dt", {"dt": "2024-01-01"}), "dw.t!"),
+    "a parameter by place": (lambda spark, *_: spark.sql(f"{COPY} where dt = ?", ["2024-01-01"]), "dw.t!"),
+    "a frame in SQL": (lambda spark, *_: spark.sql("insert into dw.t select k from {f}", f=day(spark)), "dw.t!"),
+    "a new session of the driver": (lambda spark, *_: day(spark.newSession()).count(), ""),
+}
+"""Calls that read the day *dw.src/dt=2024-01-01*, and what else they lock."""
+
+COPY = "insert into dw.t select k from dw.src"
+
+
+def appends(spark: SparkSession) -> Any:
+    return day(spark).select("k").write.mode("append")
+
+
+@pytest.mark.parametrize("call", CALLS)
+def test_a_call_locks_what_it_touches_while_it_runs(
+    call: str, spark: SparkSession, taken: Callable[[], list[str]], tmp_path: Path
 ) -> None:
-    act(day(spark))
-    assert taken() == ["dw.src/dt=2024-01-01"]
+    act, besides = CALLS[call]
+    act(spark, spark.conf.get("spark.sql.warehouse.dir") or "", str(tmp_path))
+    assert sorted(taken()) == sorted(["dw.src/dt=2024-01-01", *besides.split()])
 
 
 def test_what_only_describes_data_locks_nothing(spark: SparkSession, taken: Callable[[], list[str]]) -> None:
@@ -194,50 +153,6 @@ def test_the_rows_of_a_command_are_no_data(spark: SparkSession, taken: Callable[
     }
     shown.show()
     assert taken() == []
-
-
-@pytest.mark.parametrize(
-    ("write", "target"),
-    [
-        (lambda frame, home: frame.select("k").write.insertInto("dw.t"), "dw.t!"),
-        (lambda frame, home: frame.write.mode("overwrite").saveAsTable("dw.saved"), "dw.saved!"),
-        (lambda frame, home: frame.select("k").write.mode("append").parquet(f"{home}/dw.db/p"), "dw.p!"),
-        (
-            lambda frame, home: frame.select("k").write.mode("append").option("path", f"{home}/dw.db/p").save(),
-            "dw.p!",
-        ),
-    ],
-)
-def test_writers_lock_their_table(
-    spark: SparkSession, taken: Callable[[], list[str]], write: Callable[[Any, str], None], target: str
-) -> None:
-    write(day(spark), spark.conf.get("spark.sql.warehouse.dir") or "")
-    assert sorted(taken()) == sorted(["dw.src/dt=2024-01-01", target])
-
-
-def test_a_write_elsewhere_locks_what_it_reads(
-    spark: SparkSession, taken: Callable[[], list[str]], tmp_path: Path
-) -> None:
-    day(spark).write.parquet(str(tmp_path / "elsewhere"))
-    assert taken() == ["dw.src/dt=2024-01-01"]
-
-
-def test_reads_of_a_tables_files_lock_the_table(spark: SparkSession, taken: Callable[[], list[str]]) -> None:
-    home = spark.conf.get("spark.sql.warehouse.dir")
-    spark.read.parquet(f"{home}/dw.db/src/dt=2024-01-01").collect()
-    assert taken() == ["dw.src/dt=2024-01-01"]
-
-
-@pytest.mark.parametrize("args", [{"dt": "2024-02-01"}, ["2024-02-01"]])
-def test_parameters_of_a_statement_count(spark: SparkSession, taken: Callable[[], list[str]], args: Any) -> None:
-    mark = ":dt" if isinstance(args, dict) else "?"
-    spark.sql(f"insert into dw.t select k from dw.src where dt = {mark}", args)
-    assert taken() == ["dw.src/dt=2024-02-01", "dw.t!"]
-
-
-def test_dataframes_in_a_statement_are_read(spark: SparkSession, taken: Callable[[], list[str]]) -> None:
-    spark.sql("insert into dw.t select k from {days}", days=day(spark))
-    assert taken() == ["dw.src/dt=2024-01-01", "dw.t!"]
 
 
 @pytest.mark.parametrize(
@@ -423,11 +338,6 @@ def test_what_runs_while_it_is_analysed_is_refused(spark: SparkSession, locks: H
     with locks.lease(writes=["dw.t"]):
         spark.sql("execute immediate 'insert into dw.t values (1)'")
     assert spark.table("dw.t").count() == before + 1
-
-
-def test_a_new_session_of_the_driver_locks_too(spark: SparkSession, taken: Callable[[], list[str]]) -> None:
-    spark.newSession().table("dw.t").count()
-    assert taken() == ["dw.t"]
 
 
 def test_disable_restores_pysparks_own_methods(spark: SparkSession, manager: LockManager) -> None:
