@@ -6,6 +6,8 @@ import threading
 import time
 from typing import TYPE_CHECKING, Any
 
+from sqlalchemy import text, update
+
 from airflow_hivelock.locks.backends.database import DatabaseBackend, store
 
 if TYPE_CHECKING:
@@ -23,6 +25,13 @@ DAY = "dw.flights/dt=2013-01-01"
 def database(manager: LockManager) -> store.Store:
     assert isinstance(manager.backend, DatabaseBackend)
     return manager.backend.store
+
+
+def change(manager: LockManager, **values: object) -> None:
+    """Have every request be otherwise."""
+    kept = database(manager)
+    columns = {name: text(str(value)) for name, value in values.items()}
+    kept.transact(lambda transaction: transaction.ask(update(kept.tables.request).values(**columns)))
 
 
 def statements(manager: LockManager, monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, object]]:

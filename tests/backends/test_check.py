@@ -6,7 +6,6 @@ import itertools
 from typing import TYPE_CHECKING
 
 import pytest
-from kazoo.client import KazooClient
 
 from airflow_hivelock.cli.command import main
 from airflow_hivelock.locks import connect
@@ -17,6 +16,8 @@ from tests.support.servers.lock_manager import HiveLockManagers
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
+
+    from kazoo.client import KazooClient
 
     from tests.support.servers import ZooKeeperServer
 
@@ -33,14 +34,10 @@ def hives(zookeeper: ZooKeeperServer, tmp_path_factory: pytest.TempPathFactory) 
 
 
 @pytest.fixture
-def chroot(zookeeper: ZooKeeperServer) -> str:
+def chroot(raw: KazooClient) -> str:
     """A part of the shared server in which no Hive of another test locks."""
     name = f"check_{next(_numbers)}"
-    client = KazooClient(zookeeper.hosts)
-    client.start()
-    client.ensure_path(f"/{name}")  # Hive makes its namespace, and nothing above it
-    client.stop()
-    client.close()
+    raw.ensure_path(f"/{name}")  # Hive makes its namespace, and nothing above it
     return name
 
 

@@ -29,45 +29,15 @@ from airflow_hivelock.locks import (
     formats,
     rules,
 )
-from airflow_hivelock.locks.backends.database import candidate, notifier, store
+from airflow_hivelock.locks.backends.database import notifier
 from airflow_hivelock.locks.backends.database.acquisition import DatabaseAcquisition
-from tests.backends.databases import DAY, HANG_S, database, statements, wait_until
+from tests.backends.databases import DAY, HANG_S, change, database, statements
 from tests.conformance import Polling
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
     Connect = Callable[..., LockManager]
-
-
-@pytest.fixture(
-    params=["sqlite", *(pytest.param(name, marks=pytest.mark.integration) for name in ("postgres", "mysql"))]
-)
-def url(request: pytest.FixtureRequest) -> str:
-    """An empty store in each kind of database."""
-    return str(request.getfixturevalue(f"{request.param}_url"))
-
-
-@pytest.fixture
-def opened(url: str) -> Iterator[Connect]:
-    """Managers of the store, with options; closed in the end."""
-    managers: list[LockManager] = []
-
-    def open_(**options: object) -> LockManager:
-        given = "&".join(f"{name}={value}" for name, value in options.items())
-        managers.append(connect(f"{url}{'&' if '?' in url else '?'}{given}" if given else url))
-        return managers[-1]
-
-    yield open_
-    for manager in managers:
-        manager.close()
-
-
-def change(manager: LockManager, **values: object) -> None:
-    """Have every request be otherwise."""
-    kept = database(manager)
-    columns = {name: text(str(value)) for name, value in values.items()}
-    kept.transact(lambda transaction: transaction.ask(update(kept.tables.request).values(**columns)))
 
 
 def lapse(manager: LockManager) -> None:
@@ -233,13 +203,13 @@ def test_where_leases_free_an_owner_may_ask_for_other_locks_once_its_lease_has_e
     assert {holder.lease_id for holder in manager.show()} == {second.id}
 
 
-def test_who_waits_for_a_killed_holder_goes_on_when_its_lease_ends(url: str, opened: Connect) -> None:
+def test_who_waits_for_a_killed_holder_goes_on_when_its_lease_ends(database_url: str, opened: Connect) -> None:
     manager = opened(expiry="frees")
     code = (
         "import sys; from airflow_hivelock.locks import connect; "
         f"print(connect(sys.argv[1]).acquire(owner='killed', writes=['{DAY}'], lease_s=3).id, flush=True); sys.stdin.read()"
     )
-    with_option = f"{url}{'&' if '?' in url else '?'}expiry=frees"
+    with_option = f"{database_url}{'&' if '?' in database_url else '?'}expiry=frees"
     holder = subprocess.Popen([sys.executable, "-c", code, with_option], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     assert holder.stdout
     assert holder.stdout.readline()
@@ -301,166 +271,16 @@ def test_a_grant_whose_answer_was_lost_is_the_same_when_it_is_asked_for_again(
     assert manager.release(lease)
 
 
-def test_a_dead_waiter_blocks_nobody_for_long_and_queues_again_when_it_wakes_up(
-    opened: Connect, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(notifier, "LOOK_S", 0.1)
-    monkeypatch.setattr(candidate, "DEAD_US", 1_000_000)
-    manager, other = opened(), opened()
-    reader = manager.acquire(owner="reader", reads=[DAY])
-    code = (
-        "import sys; from airflow_hivelock.locks import connect; from tests.conformance import Polling; "
-        f"Polling(connect(sys.argv[1]), 'dead', writes=['{DAY}'], attempt=1).blocked(); print('waits', flush=True); "
-        "sys.stdin.read()"
-    )
-    url = database(manager).url.update_query_dict(
-        {"schema": database(manager).tables.schema} if database(manager).tables.schema else {}
-    )
-    dying = subprocess.Popen(
-        [sys.executable, "-c", code, url.render_as_string(hide_password=False)],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-    )
-    assert dying.stdout
-    assert dying.stdout.readline() == b"waits\n"
-    late = Polling(other, "late", reads=[DAY])
-    dying.kill()
-    dying.communicate()
-    lease = late.granted()  # although no lease was released
-    assert [waiter.owner for waiter in manager.waiters()] == []
-    manager.release(reader)
-    other.release(lease)
-
-
-@pytest.mark.usefixtures("deaf")
-def test_a_waiter_that_was_taken_for_dead_queues_again(opened: Connect, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It was cut off, say, for longer than its signs of life last."""
-    monkeypatch.setattr(candidate, "DEAD_US", 0)
-    manager, other = opened(), opened()
-    reader = manager.acquire(owner="reader", reads=[DAY])
-    cut_off = Polling(manager, "cut off", writes=[DAY])
-    cut_off.blocked()
-    late = Polling(other, "late", reads=[DAY]).granted()
-    monkeypatch.undo()
-    assert manager.waiters() == []
-    assert {blocker.owner for blocker in cut_off.blocked().by} == {"reader", "late"}
-    assert [waiter.owner for waiter in manager.waiters()] == ["cut off"]
-    manager.release(reader)
-    other.release(late)
-    assert manager.release(cut_off.granted())
-
-
-@pytest.mark.usefixtures("deaf")
-def test_waiters_that_were_taken_for_dead_together_come_back_in_their_order(
-    opened: Connect, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """As when a triggerer hangs, and its waiters then poll in any order."""
-    monkeypatch.setattr(store.Store, "sign", lambda *given: None)
-    manager, other = opened(), opened()
-    lease = other.acquire(owner="holder", writes=[DAY])
-    waiters = {f"waiter {number}": Polling(manager, f"waiter {number}", writes=[DAY]) for number in range(10)}
-    for polling in waiters.values():
-        polling.blocked()
-    waiters.pop("waiter 4").pending.withdraw()
-    stays = Polling(other, "stays", writes=[DAY])
-    stays.blocked()
-    change(manager, seen_us="0")
-    other.release(lease)
-    lease = stays.granted()
-    for polling in reversed(waiters.values()):
-        polling.blocked()
-    assert [waiter.owner for waiter in other.waiters()] == list(waiters)
-    other.release(lease)
-    for polling in waiters.values():
-        manager.release(polling.granted())
-
-
-@pytest.mark.usefixtures("deaf")
-def test_a_waiter_that_leaves_as_another_brings_it_back_is_gone(
-    opened: Connect, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(store.Store, "sign", lambda *given: None)
-    manager, other = opened(), opened()
-    lease = other.acquire(owner="holder", writes=[DAY])
-    first, second = Polling(manager, "first", writes=[DAY]), Polling(manager, "second", writes=[DAY])
-    stays = Polling(other, "stays", writes=[DAY])
-    for polling in (first, second, stays):
-        polling.blocked()
-    change(manager, seen_us="0")
-    other.release(lease)
-    lease = stays.granted()
-    come_back = DatabaseAcquisition.come_back
-
-    def as_it_leaves(self: DatabaseAcquisition) -> None:
-        first.pending.withdraw()
-        come_back(self)
-
-    monkeypatch.setattr(DatabaseAcquisition, "come_back", as_it_leaves)
-    second.blocked()
-    assert [waiter.owner for waiter in other.waiters()] == ["second"]
-    other.release(lease)
-    manager.release(second.granted())
-
-
-@pytest.mark.usefixtures("deaf")
-def test_a_waiter_that_was_not_removed_is_not_decided_as_another_comes_back(
-    opened: Connect, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Only its own step decides it: that step also tells its caller."""
-    monkeypatch.setattr(store.Store, "sign", lambda *given: None)
-    manager, other = opened(), opened()
-    lease = other.acquire(owner="holder", writes=[DAY])
-    first, second = Polling(manager, "first", writes=[DAY]), Polling(manager, "second", writes=[DAY, "dw.other"])
-    first.blocked()
-    second.blocked()
-    change(manager, seen_us="CASE WHEN owner = 'second' THEN 0 ELSE seen_us END")
-    late = Polling(other, "late", writes=["dw.other"]).granted()
-    other.release(lease)
-    second.blocked()
-    assert manager.leases() == [late]
-    manager.release(first.granted())
-    other.release(late)
-    manager.release(second.granted())
-
-
-def test_a_waiter_that_lives_keeps_its_place(opened: Connect, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(notifier, "LOOK_S", 0.1)
-    monkeypatch.setattr(candidate, "DEAD_US", 5_000_000)
-    manager, other = opened(), opened()
-    reader = manager.acquire(owner="reader", reads=[DAY])
-    writer = Polling(manager, "writer", writes=[DAY])
-    writer.blocked()
-    kept = database(manager)
-    queued = manager.now().timestamp() * 1e6
-
-    def signs() -> bool:
-        (record,) = kept.records(kept.queued)
-        return bool(record.seen_us > queued + candidate.DEAD_US)
-
-    wait_until(signs)
-    assert Polling(other, "late", reads=[DAY]).blocked().by[0].owner == "writer"
-    manager.release(reader)
-    manager.release(writer.granted())
-
-
-@pytest.fixture
-def deaf(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nobody looks: who is not told is never woken."""
-    monkeypatch.setattr(notifier, "LOOK_S", 3600.0)
-
-
 @pytest.mark.usefixtures("deaf")
 def test_a_release_a_takeover_and_a_force_release_are_told_without_a_look(opened: Connect) -> None:
     manager, other = opened(), opened()
     lease = manager.acquire(owner="holder", writes=[DAY])
     lost, superseded = threading.Event(), threading.Event()
     other.verify(lease, lost.set)
-    waiting = Polling(other, "waits", writes=[DAY])
-    waiting.blocked()
+    waiting = Polling.queued(other, "waits", writes=[DAY])
     first = other.begin(rules.request("taken over", writes=[DAY]), superseded.set)
     first.poll()
-    second = Polling(manager, "taken over", writes=[DAY])
-    second.blocked()
+    second = Polling.queued(manager, "taken over", writes=[DAY])
     assert superseded.wait(HANG_S), "a process that has to stop waits on"
     manager.force_release(lease.id, reason="test", user="test")
     assert lost.wait(HANG_S), "a job would go on without its locks"
@@ -532,7 +352,7 @@ def test_a_library_that_is_missing_is_named_with_its_extra(module: str, scheme: 
     assert f"pip install 'airflow-hivelock[{extra}]'" in done.stdout
 
 
-def test_a_forked_process_has_connections_of_its_own(url: str) -> None:
+def test_a_forked_process_has_connections_of_its_own(database_url: str) -> None:
     code = f"""
 import os, sys, threading
 from airflow_hivelock.locks import LockTimeout, connect, rules
@@ -560,6 +380,6 @@ manager.release(lease)
 assert lost.wait({HANG_S})
 manager.close()
 """
-    command = [sys.executable, "-W", "ignore:.*fork:DeprecationWarning", "-c", code, url]
+    command = [sys.executable, "-W", "ignore:.*fork:DeprecationWarning", "-c", code, database_url]
     done = subprocess.run(command, capture_output=True, text=True, timeout=2 * HANG_S, check=False)
     assert (done.returncode, done.stderr) == (0, "")

@@ -16,8 +16,9 @@ import pytest
 from kazoo.client import KazooClient
 from kazoo.exceptions import NoNodeError
 
-from airflow_hivelock.locks import Lease, LockManager, LockMode, LockObject, LockTimeout, rules
+from airflow_hivelock.locks import Lease, LockManager, LockObject, LockTimeout, rules
 from airflow_hivelock.locks.backends.zookeeper import ZooKeeperBackend
+from tests.backends.queue_model import exclude
 from tests.support.servers.lock_manager import HiveLockManagers, HiveLocks
 
 if TYPE_CHECKING:
@@ -120,10 +121,8 @@ class Model:
         self._locks: dict[int, tuple[Lock, ...]] = {}
 
     def lock(self, step: Step) -> bool:
-        for lock in step.locks:
-            for other in (other for locks in self._locks.values() for other in locks):
-                if other.object == lock.object and not other.mode == lock.mode == LockMode.SHARED:
-                    return False
+        if any(exclude(step.locks, locks) for locks in self._locks.values()):
+            return False
         self._locks[step.owner] = step.locks
         return True
 

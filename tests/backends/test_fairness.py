@@ -103,8 +103,7 @@ def test_our_readers_let_a_writer_in_after_those_who_came_before_it(
         long = manager.acquire(
             owner="long reader", reads=[DAY], timeout_s=HANG_S
         )  # the others are too short to rely on
-        writer = Polling(manager, "writer", writes=[DAY])
-        writer.blocked()
+        writer = Polling.queued(manager, "writer", writes=[DAY])
         asked = list(readers.begun)
         manager.release(long)
         lease = writer.granted(HANG_S)

@@ -6,6 +6,7 @@ import json
 import threading
 import time
 from abc import ABC, abstractmethod
+from contextlib import ExitStack
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -15,10 +16,11 @@ from sqlalchemy import text
 from airflow_hivelock.locks import LockManager, LockTimeout, UpgradeNeeded, connect, formats, rules
 from airflow_hivelock.locks.backends.database import migrations
 from airflow_hivelock.locks.backends.database.request import RequestedLocks
-from airflow_hivelock.locks.backends.zookeeper import ZooKeeperBackend
-from airflow_hivelock.locks.backends.zookeeper.client import Commit, Delete, Get, SetData
+from airflow_hivelock.locks.backends.zookeeper.client import Delete, SetData
 from airflow_hivelock.locks.backends.zookeeper.store_format import StoreFormat
 from airflow_hivelock.locks.model import owner_key
+from tests.backends import zookeepers
+from tests.backends.conftest import DATABASES
 from tests.backends.databases import DAY, HANG_S, database
 from tests.conformance import Polling
 
@@ -53,24 +55,21 @@ class TwoVersions(ABC):
 
 class OnZooKeeper(TwoVersions):
     def raised(self, stamp: formats.Stamp) -> None:
-        store = self._backend(self.open()).store
+        store = zookeepers.store(self.open())
         StoreFormat(store.client, store.layout.format, stamp).read()
 
     def written(self, owner: str, more: dict[str, Any]) -> None:
-        store = self._backend(self.manager).store
-        record = store.read(owner_key(owner))
+        record = zookeepers.store(self.manager).read(owner_key(owner))
         assert record is not None
         data = json.loads(record.encode()) | more
-        store.client.submit(Commit((SetData(store.layout.record(record.key), json.dumps(data).encode(), -1),)))
+        zookeepers.commit(self.manager, SetData(self._path(owner), json.dumps(data).encode(), -1))
 
     def more(self, owner: str) -> dict[str, Any]:
-        store = self._backend(self.manager).store
-        data = json.loads(store.client.submit(Get(store.layout.record(owner_key(owner))))[0].data)
+        data = json.loads(zookeepers.data(self.manager, self._path(owner)))
         return {name: data[name] for name in ("format", "min_reader", "colour") if name in data}
 
-    def _backend(self, manager: LockManager) -> ZooKeeperBackend:
-        assert isinstance(manager.backend, ZooKeeperBackend)
-        return manager.backend
+    def _path(self, owner: str) -> str:
+        return zookeepers.store(self.manager).layout.record(owner_key(owner))
 
 
 class InDatabase(TwoVersions):
@@ -94,33 +93,19 @@ class InDatabase(TwoVersions):
         kept.transact(lambda one: one.ask(text(statement.format(kept.tables.qualified)), **values))
 
 
-@pytest.fixture(
-    params=[
-        "sqlite",
-        *(pytest.param(name, marks=pytest.mark.integration) for name in ("zookeeper", "postgres", "mysql")),
-    ]
-)
+@pytest.fixture(params=[pytest.param("zookeeper", marks=pytest.mark.integration), *DATABASES])
 def both(request: pytest.FixtureRequest) -> Iterator[TwoVersions]:
-    managers: list[LockManager] = []
-
-    def opened(connect_once: Callable[[], LockManager]) -> LockManager:
-        managers.append(connect_once())
-        return managers[-1]
-
-    if request.param == "zookeeper":
-        yield OnZooKeeper(partial(opened, request.getfixturevalue("connect_zookeeper")))
-    else:
-        url = str(request.getfixturevalue(f"{request.param}_url"))
-        yield InDatabase(partial(opened, partial(connect, url)))
-    for manager in managers:
-        manager.close()
+    on_zookeeper = request.param == "zookeeper"
+    given = request.getfixturevalue("connect_zookeeper" if on_zookeeper else f"{request.param}_url")
+    again = given if on_zookeeper else partial(connect, given)
+    with ExitStack() as managers:
+        yield (OnZooKeeper if on_zookeeper else InDatabase)(lambda: managers.enter_context(again()))
 
 
 def test_a_connected_process_is_refused_inside_the_grant_and_may_end_what_it_has(both: TwoVersions) -> None:
     manager = both.manager
     lease = manager.acquire(owner="before", writes=[DAY])
-    waiter = Polling(manager, "waits", writes=[DAY])
-    waiter.blocked()
+    waiter = Polling.queued(manager, "waits", writes=[DAY])
     manager.acquire(owner="stuck", writes=["dw.stuck"])
     both.raised(LATER)
     stuck = manager.lease_of("stuck")
@@ -151,8 +136,7 @@ def test_a_connected_process_is_refused_inside_the_grant_and_may_end_what_it_has
 def test_a_process_whose_format_suffices_goes_on_beside_a_later_version(both: TwoVersions) -> None:
     manager = both.manager
     lease = manager.acquire(owner="before", writes=[DAY])
-    waiter = Polling(manager, "waits", writes=[DAY])
-    waiter.blocked()
+    waiter = Polling.queued(manager, "waits", writes=[DAY])
     both.raised(COMPATIBLE)
     assert both.open().acquire(owner="connects later", writes=["dw.third"])
     assert manager.acquire(owner="after", writes=["dw.other"])
@@ -216,10 +200,9 @@ def test_a_stamp_that_was_deleted_and_made_again_by_a_later_version_refuses_all_
 ) -> None:
     """The version of the new node must not be one under which an earlier process knows the old one."""
     with connect_zookeeper() as manager:
-        backend: Any = manager.backend
-        store = backend.store
+        store = zookeepers.store(manager)
         manager.release(manager.acquire(owner="me", writes=[DAY]))
-        store.client.submit(Commit((Delete(store.layout.format),)))
+        zookeepers.commit(manager, Delete(store.layout.format))
         StoreFormat(store.client, store.layout.format, LATER).read()
         with pytest.raises(UpgradeNeeded, match=REFUSED):
             manager.acquire(owner="me", writes=[DAY])
@@ -228,30 +211,18 @@ def test_a_stamp_that_was_deleted_and_made_again_by_a_later_version_refuses_all_
 @pytest.mark.integration
 def test_a_stamp_that_is_gone_is_written_again(connect_zookeeper: Callable[[], LockManager]) -> None:
     with connect_zookeeper() as manager:
-        backend: Any = manager.backend
-        store = backend.store
-        store.client.submit(Commit((Delete(store.layout.format),)))
+        path = zookeepers.store(manager).layout.format
+        zookeepers.commit(manager, Delete(path))
         assert manager.acquire(owner="me", writes=[DAY])
-        assert json.loads(store.client.submit(Get(store.layout.format))[0].data)["format"] == formats.FORMAT
+        assert json.loads(zookeepers.data(manager, path))["format"] == formats.FORMAT
 
 
 # Databases.
 
 
-@pytest.fixture(
-    params=["sqlite", *(pytest.param(name, marks=pytest.mark.integration) for name in ("postgres", "mysql"))]
-)
-def in_database(request: pytest.FixtureRequest) -> Iterator[InDatabase]:
-    managers: list[LockManager] = []
-    url = str(request.getfixturevalue(f"{request.param}_url"))
-
-    def opened() -> LockManager:
-        managers.append(connect(url))
-        return managers[-1]
-
-    yield InDatabase(opened)
-    for manager in managers:
-        manager.close()
+@pytest.fixture
+def in_database(opened: Callable[[], LockManager]) -> InDatabase:
+    return InDatabase(opened)
 
 
 def test_tables_that_have_changed_under_a_process_tell_what_to_upgrade(in_database: InDatabase) -> None:

@@ -8,7 +8,6 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from kazoo.client import KazooClient
 
 from airflow_hivelock.locks import InvalidRequest, LockManager, LockTimeout, Unsupported, connect
 from airflow_hivelock.locks.backends.zookeeper.client import Commit, Delete
@@ -19,6 +18,8 @@ from tests.support.servers import HiveError, HiveSession
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
+
+    from kazoo.client import KazooClient
 
     from tests.support.servers import ZooKeeperServer
 
@@ -65,8 +66,7 @@ def test_the_lock_of_a_dead_session_is_found_and_freed_alone(
     reader = manager.acquire(owner="report", reads=["dw.core"])
     with pytest.raises(HiveError):
         hive.run("insert into dw.core values (1)")
-    alter = Polling(manager, "alter", writes=["dw.core"])
-    alter.blocked()
+    alter = Polling.queued(manager, "alter", writes=["dw.core"])
 
     shown = session(manager)("SHOW LOCKS dw.core EXTENDED")
     blocks = [block.splitlines() for block in shown.split("LOCK_QUERYID:")[1:]]
@@ -86,7 +86,7 @@ def test_the_lock_of_a_dead_session_is_found_and_freed_alone(
 
 
 def test_what_has_come_to_its_place_since_is_left_alone(
-    hive: HiveSession, manager: LockManager, zookeeper: ZooKeeperServer, monkeypatch: pytest.MonkeyPatch
+    hive: HiveSession, manager: LockManager, raw: KazooClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Hive's clean-up removes the object, and the next lock on it has the same name."""
     hive.run("lock table dw.loads partition (dt='2013-01-01') exclusive")
@@ -108,13 +108,7 @@ def test_what_has_come_to_its_place_since_is_left_alone(
     assert manager.force_unlock(holder.owner, reason=WHY, user="ann") == []
     monkeypatch.undo()
     (after,) = manager.show("dw.loads")
-    kazoo = KazooClient(zookeeper.hosts)
-    kazoo.start()
-    try:
-        assert kazoo.exists(swapped[0]), "the next lock has another name: nothing was tried"
-    finally:
-        kazoo.stop()
-        kazoo.close()
+    assert raw.exists(swapped[0]), "the next lock has another name: nothing was tried"
     assert after.owner != holder.owner
     assert not [entry for entry in manager.audit() if entry.owner == holder.owner]
     freed = manager.force_unlock(after.owner, reason=WHY, user="ann")
@@ -158,7 +152,6 @@ def test_loads_of_new_partitions_of_one_table_run_at_once(
 
     with pytest.raises(LockTimeout, match=days[0]):
         manager.acquire(owner="hasty", writes=[f"dw.loads/dt={days[0]}"], timeout_s=0)
-    patient = Polling(manager, "patient", writes=[f"dw.loads/dt={days[0]}"])
-    patient.blocked()
+    patient = Polling.queued(manager, "patient", writes=[f"dw.loads/dt={days[0]}"])
     manager.release(leases[0])
     assert patient.granted(within_s=10)

@@ -17,11 +17,11 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import pytest
-from kazoo.client import KazooClient
 
 from airflow_hivelock.locks import LockLost, LockManager, LockObject, connect, rules
 from airflow_hivelock.locks.backends.zookeeper.layout import Layout
 from airflow_hivelock.locks.queueing import conflicts
+from tests.backends.zookeepers import kazoo
 from tests.support.servers.lock_manager import HiveLockManagers, HiveLocks
 from tests.system.histories.trace.validate import Returned, validate
 from tests.system.histories.transactions import transactions
@@ -213,15 +213,10 @@ def test_three_hives_and_three_of_ours_exclude_each_other_and_leave_nothing(
 
 def lock_nodes(zookeeper: ZooKeeperServer) -> list[str]:
     """All lock nodes of the namespace."""
-    client = KazooClient(zookeeper.hosts)
-    client.start()
-    try:
+    with kazoo(zookeeper.hosts) as client:
         paths, found = [f"/{SPACE}"], []
         for path in paths:
             children = [f"{path}/{name}" for name in client.get_children(path)]
             paths += [child for child in children if "/LOCK-" not in child]
             found += [child for child in children if "/LOCK-" in child]
         return found
-    finally:
-        client.stop()
-        client.close()

@@ -7,7 +7,6 @@ import threading
 from typing import TYPE_CHECKING
 
 import pytest
-from kazoo.client import KazooClient
 
 from airflow_hivelock.locks import LockLost, LockManager, LockMode, LockObject, LockTimeout, connect
 from tests.conformance import Polling
@@ -16,6 +15,8 @@ from tests.support.servers.lock_manager import HiveLockManagers, HiveLocks
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
+
+    from kazoo.client import KazooClient
 
     from tests.support.servers import ZooKeeperServer
 
@@ -53,15 +54,6 @@ def manager(zookeeper: ZooKeeperServer) -> Iterator[LockManager]:
         for holder in manager.show():
             if holder.lease_id:
                 manager.force_release(holder.lease_id, reason="the test is over", user="test")
-
-
-@pytest.fixture
-def raw(zookeeper: ZooKeeperServer) -> Iterator[KazooClient]:
-    client = KazooClient(zookeeper.hosts)
-    client.start()
-    yield client
-    client.stop()
-    client.close()
 
 
 def data(raw: KazooClient, path: tuple[str, ...]) -> bytes:

@@ -177,8 +177,7 @@ def test_a_session_that_the_server_has_ended_is_replaced_unseen(
 def test_a_server_that_restarts_keeps_leases_places_and_its_number(mariadb: MariaDBServer, mysql_url: str) -> None:
     with connect(mysql_url) as manager, connect(mysql_url) as other:
         lease = manager.acquire(owner="holder", writes=[DAY])
-        waiting = Polling(other, "waits", writes=[DAY])
-        waiting.blocked()
+        waiting = Polling.queued(other, "waits", writes=[DAY])
         mariadb.kill()
         with pytest.raises(StoreUnavailable):
             manager.renew(lease)
@@ -225,9 +224,7 @@ def test_a_waiter_looks_often_at_first_and_then_less(mysql_url: str, monkeypatch
             return living(places)
 
         monkeypatch.setattr(database(other), "living", look)
-        waiting = [Polling(other, f"waits {number}", writes=[DAY]) for number in range(20)]
-        for polling in waiting:
-            polling.blocked()
+        waiting = [Polling.queued(other, f"waits {number}", writes=[DAY]) for number in range(20)]
         looks.clear()
         wait_until(lambda: len(looks) > 2 and looks[-1] - looks[-2] > 0.4)
         assert len(looks) < 40, "each waiter looks for itself"

@@ -175,8 +175,7 @@ def test_what_was_told_while_nobody_listened_is_found(postgres_url: str, monkeyp
     monkeypatch.setattr(notifier, "LOOK_S", 3600.0)
     with connect(postgres_url) as manager, connect(postgres_url) as other:
         lease = manager.acquire(owner="holder", writes=[DAY])
-        waiting = Polling(other, "waits", writes=[DAY])
-        waiting.blocked()
+        waiting = Polling.queued(other, "waits", writes=[DAY])
         kept = database(manager)
         listening = "query LIKE 'LISTEN%' OR query LIKE '%notif%'"
 
@@ -215,8 +214,7 @@ def test_who_waits_in_one_thread_has_three_sessions_however_often(postgres_url: 
 def test_a_server_that_restarts_keeps_leases_and_places(postgres: PostgresServer, postgres_url: str) -> None:
     with connect(postgres_url) as manager, connect(postgres_url) as other:
         lease = manager.acquire(owner="holder", writes=[DAY])
-        waiting = Polling(other, "waits", writes=[DAY])
-        waiting.blocked()
+        waiting = Polling.queued(other, "waits", writes=[DAY])
         postgres.kill()
         with pytest.raises(HiveLockError):
             manager.renew(lease)

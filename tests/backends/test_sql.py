@@ -9,10 +9,10 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, cast
 
 import pytest
-from kazoo.client import KazooClient
 
 from airflow_hivelock.locks import LockMode, LockObject
 from airflow_hivelock.locks.hive.catalog import connect_catalog
+from tests.backends.zookeepers import kazoo
 from tests.support.servers import HiveError, HiveSession, Metastore, ZooKeeperServer
 from tests.support.servers.other_hiveserver2 import ReleasedHiveServer2
 from tests.support.servers.releases import HIVE
@@ -77,10 +77,8 @@ def locked(servers: Servers, catalog: object) -> dict[Case, Locks | None]:
     """What Hive locked for each statement; None where it refused it before."""
     zookeeper, hive = servers.zookeeper, servers.hive
     hive.run(f"set hive.exec.pre.hooks={STOP}")
-    marks = KazooClient(zookeeper.hosts)
-    marks.start()
     refused = set()
-    try:
+    with kazoo(zookeeper.hosts) as marks:
         for number, case in enumerate(RUN):
             marks.create(f"/statement-{number}")
             try:
@@ -88,9 +86,6 @@ def locked(servers: Servers, catalog: object) -> dict[Case, Locks | None]:
             except HiveError as error:
                 if STOPPED not in str(error):
                     refused.add(case)
-    finally:
-        marks.stop()
-        marks.close()
     found: dict[Case, Locks | None] = {case: None if case in refused else {} for case in RUN}
     now: Locks | None = None
     for write in (write for transaction in transactions([zookeeper]) for write in transaction.writes):

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import json
-import time
 from contextlib import ExitStack
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from kazoo.client import KazooClient
 
 from airflow_hivelock.locks import (
     InvalidRequest,
@@ -28,22 +26,15 @@ from airflow_hivelock.locks import (
     rules,
 )
 from airflow_hivelock.locks.backend import Blocked, NeedsSlot
-from airflow_hivelock.locks.backends.zookeeper import ZooKeeperBackend, backend, layout, record
-from airflow_hivelock.locks.backends.zookeeper.acquisition import ZooKeeperAcquisition
-from airflow_hivelock.locks.backends.zookeeper.client import (
-    Commit,
-    Create,
-    Delete,
-    Get,
-    Refused,
-    SetData,
-)
+from airflow_hivelock.locks.backends.zookeeper import ZooKeeperBackend, backend, layout
+from airflow_hivelock.locks.backends.zookeeper.client import Create, Delete, SetData
 from airflow_hivelock.locks.model import DeferredGrant, owner_key
+from tests.backends.zookeepers import commit, data, expire, store
 from tests.conformance import Polling
 from tests.support.servers import ZooKeeperServer, free_port
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
 pytestmark = pytest.mark.integration
@@ -52,158 +43,119 @@ DAY = "dw.flights/dt=2013-01-01"
 
 
 @pytest.fixture
-def manager(connect_zookeeper: Callable[[], LockManager]) -> LockManager:
-    return connect_zookeeper()
+def manager(connect_zookeeper: Callable[[], LockManager]) -> Iterator[LockManager]:
+    with connect_zookeeper() as manager:
+        yield manager
 
 
 def test_a_year_of_partitions_is_one_request(manager: LockManager) -> None:
-    with manager:
-        lease = manager.acquire(owner="rerun", writes=["dw.delays/dt=2013-01-01..2013-12-31"])
-        assert len(manager.show("dw.delays")) == 366
-        assert manager.release(lease)
-        assert manager.show() == []
+    lease = manager.acquire(owner="rerun", writes=["dw.delays/dt=2013-01-01..2013-12-31"])
+    assert len(manager.show("dw.delays")) == 366
+    assert manager.release(lease)
+    assert manager.show() == []
 
 
 def test_more_partitions_than_a_transaction_can_carry_become_exclusive_on_their_table(
     manager: LockManager, caplog: pytest.LogCaptureFixture
 ) -> None:
-    with manager:
-        reads, writes = ["dw.flights/n=1000..9999"], ["dw.delays/n=1..100"]
-        lease = manager.acquire(owner="decade", reads=reads, writes=writes)
-        assert "dw.flights, too many" in caplog.text
-        modes = {str(lock.object): lock.mode for lock in lease.locks}
-        assert len(modes) == 103
-        assert modes["dw.flights"] is LockMode.EXCLUSIVE, "SHARED on a table keeps no writer out of its partitions"
-        assert modes["dw.delays"] is LockMode.SHARED
-        again = manager.acquire(owner="decade", reads=reads, writes=writes)
-        assert again.id == lease.id
-        with pytest.raises(LockTimeout, match="decade"):
-            manager.acquire(owner="writer", writes=["dw.flights/n=5"])
-        assert manager.release(again)
-        assert manager.show() == []
+    reads, writes = ["dw.flights/n=1000..9999"], ["dw.delays/n=1..100"]
+    lease = manager.acquire(owner="decade", reads=reads, writes=writes)
+    assert "dw.flights, too many" in caplog.text
+    modes = {str(lock.object): lock.mode for lock in lease.locks}
+    assert len(modes) == 103
+    assert modes["dw.flights"] is LockMode.EXCLUSIVE, "SHARED on a table keeps no writer out of its partitions"
+    assert modes["dw.delays"] is LockMode.SHARED
+    again = manager.acquire(owner="decade", reads=reads, writes=writes)
+    assert again.id == lease.id
+    with pytest.raises(LockTimeout, match="decade"):
+        manager.acquire(owner="writer", writes=["dw.flights/n=5"])
+    assert manager.release(again)
+    assert manager.show() == []
 
 
 def test_what_one_transaction_carries_at_most_is_granted(manager: LockManager) -> None:
     """The bound is close, and on the safe side: a packet too large would cost the connection."""
-    with manager:
-        fits = [f"dw.delays/{'n' * 60}={number}" for number in range(100_000, 101_250)]
-        lease = manager.acquire(owner="large", writes=fits)
-        assert len(lease.locks) == len(fits) + 2, "escalated far below the limit"
-        assert manager.release(lease)
+    fits = [f"dw.delays/{'n' * 60}={number}" for number in range(100_000, 101_250)]
+    lease = manager.acquire(owner="large", writes=fits)
+    assert len(lease.locks) == len(fits) + 2, "escalated far below the limit"
+    assert manager.release(lease)
 
 
 def test_what_one_transaction_cannot_grant_at_once_is_granted(manager: LockManager) -> None:
     """Of objects that are there already it says more than fits."""
-    with manager:
-        deep = [f"dw.delays/{'n' * 700}={number}" for number in range(100_000, 100_380)]
-        backend: Any = manager.backend
-        for _ in range(2):
-            lease = manager.acquire(owner="large", writes=deep)
-            assert len(lease.locks) == len(deep) + 2
-            assert manager.release(lease)
-            objects = (
-                Create(backend.store.layout.object(lock.object)) for lock in lease.locks if lock.object.partition
-            )
-            assert not isinstance(backend.store.client.submit(Commit(tuple(objects)))[0], Refused)
+    deep = [f"dw.delays/{'n' * 700}={number}" for number in range(100_000, 100_380)]
+    for _ in range(2):
+        lease = manager.acquire(owner="large", writes=deep)
+        assert len(lease.locks) == len(deep) + 2
+        assert manager.release(lease)
+        layout = store(manager).layout
+        commit(manager, *(Create(layout.object(lock.object)) for lock in lease.locks if lock.object.partition))
 
 
 def test_more_tables_than_a_transaction_can_carry_are_refused_before_anything_is_done(manager: LockManager) -> None:
-    with manager:
-        with pytest.raises(RequestTooLarge, match="5,001 tables and databases"):
-            manager.acquire(owner="greedy", writes=[f"dw.t{number}" for number in range(5_000)])
-        assert manager.waiters() == []
-        assert manager.show() == []
+    with pytest.raises(RequestTooLarge, match="5,001 tables and databases"):
+        manager.acquire(owner="greedy", writes=[f"dw.t{number}" for number in range(5_000)])
+    assert manager.waiters() == []
+    assert manager.show() == []
 
 
 def test_the_largest_request_there_is_can_be_freed_by_force(manager: LockManager) -> None:
     """The entry in the audit trail goes into the same transaction."""
-    with manager:
-        deep = [f"dw.delays/{'n' * 700}={number}" for number in range(100_000, 100_380)]
-        lease = manager.acquire(owner="large", writes=deep)
-        assert len(lease.locks) == len(deep) + 2, "escalated far below the limit"
-        assert manager.force_release(lease.id, reason="stuck", user="ann")
-        assert {str(lock.object) for lock in manager.audit()[-1].locks} == {"dw", "dw.delays"}
+    deep = [f"dw.delays/{'n' * 700}={number}" for number in range(100_000, 100_380)]
+    lease = manager.acquire(owner="large", writes=deep)
+    assert len(lease.locks) == len(deep) + 2, "escalated far below the limit"
+    assert manager.force_release(lease.id, reason="stuck", user="ann")
+    assert {str(lock.object) for lock in manager.audit()[-1].locks} == {"dw", "dw.delays"}
 
 
 def test_what_was_asked_for_counts_too_in_what_a_transaction_carries(manager: LockManager) -> None:
-    with manager:
-        wanted = replace(rules.request("long", writes=[DAY]), named="n" * 990_000)
-        pending = manager.begin(wanted, lambda: None)
-        assert isinstance(pending.poll(), Lease), "it fits"
-        with pytest.raises(RequestTooLarge):
-            manager.begin(replace(wanted, owner="longer", named="n" * 1_000_000), lambda: None)
+    wanted = replace(rules.request("long", writes=[DAY]), named="n" * 990_000)
+    pending = manager.begin(wanted, lambda: None)
+    assert isinstance(pending.poll(), Lease), "it fits"
+    with pytest.raises(RequestTooLarge):
+        manager.begin(replace(wanted, owner="longer", named="n" * 1_000_000), lambda: None)
 
 
 def test_a_transaction_that_is_too_large_does_not_cost_everybody_the_connection(manager: LockManager) -> None:
-    with manager:
-        client = manager.backend.store.client  # type: ignore[attr-defined]
-        session = client.session
-        with pytest.raises(RequestTooLarge, match="/too-large: "):
-            client.submit(Commit((Create("/too-large", b"x" * 1_048_576),)))
-        assert manager.show() == []
-        assert client.session == session
+    client = store(manager).client
+    session = client.session
+    with pytest.raises(RequestTooLarge, match="/too-large: "):
+        commit(manager, Create("/too-large", b"x" * 1_048_576))
+    assert manager.show() == []
+    assert client.session == session
 
 
 def test_a_new_session_is_another_though_its_id_is_the_same(zookeeper: ZooKeeperServer, manager: LockManager) -> None:
     """A server whose clock was set back may give the same id."""
-    with manager:
-        client = manager.backend.store.client  # type: ignore[attr-defined]
-        session, ident = client.session, client._zk.client_id
-        ends_it = KazooClient(zookeeper.hosts, client_id=ident)
-        ends_it.start(timeout=30)
-        ends_it.stop()
-        ends_it.close()
-        deadline = time.monotonic() + 60
-        while client._zk._session_id in (None, ident[0]):
-            assert time.monotonic() < deadline, "it never began a new session"
-            time.sleep(0.01)
-        client._zk._session_id = ident[0]
-        assert client.session != session
+    client: Any = store(manager).client
+    session, ident = client.session, client._zk.client_id
+    expire(zookeeper, manager)
+    client._zk._session_id = ident[0]
+    assert client.session != session
 
 
 def test_long_queries_of_hives_are_shown_and_not_remembered(zookeeper: ZooKeeperServer, manager: LockManager) -> None:
     """Hive 3 keeps a million characters of a query in each of its locks."""
-    with manager:
-        lease = manager.acquire(owner="a", reads=["dw.t"])
-        backend: Any = manager.backend
-        before = layout._lock_data.cache_info().currsize
-        for number in range(3):
-            data = f"hive_{number}:1356998400000:IMPLICIT:{'select ' * 100_000}:10.0.0.1".encode()
-            path = f"{backend.store.layout.namespace}/dw/t/LOCK-SHARED-000000001{number}"
-            backend.store.client.submit(Commit((Create(path, data),)))
-        queries = [len(holder.query) for holder in manager.show("dw.t") if holder.lease_id is None]
-        assert queries == [700_000] * 3
-        assert layout._lock_data.cache_info().currsize <= before + 1
-        manager.release(lease)
+    lease = manager.acquire(owner="a", reads=["dw.t"])
+    before = layout._lock_data.cache_info().currsize
+    for number in range(3):
+        query = f"hive_{number}:1356998400000:IMPLICIT:{'select ' * 100_000}:10.0.0.1".encode()
+        commit(manager, Create(f"{store(manager).layout.namespace}/dw/t/LOCK-SHARED-000000001{number}", query))
+    queries = [len(holder.query) for holder in manager.show("dw.t") if holder.lease_id is None]
+    assert queries == [700_000] * 3
+    assert layout._lock_data.cache_info().currsize <= before + 1
+    manager.release(lease)
 
 
 def test_a_renewal_tells_of_a_lock_that_hive_has_removed(manager: LockManager) -> None:
-    with manager:
-        lease = manager.acquire(owner="me", writes=[DAY])
-        backend = manager.backend
-        assert isinstance(backend, ZooKeeperBackend)
-        (node,) = backend.store.namespace.below(lease.locks[-1].object)
-        backend.store.client.submit(Commit((Delete(node.path),)))
-        with pytest.raises(LockLost, match="UNLOCK TABLE"):
-            manager.renew(lease)
-        with pytest.raises(LockLost, match="acquire again"):
-            manager.acquire(owner="me", writes=[DAY])
-        assert manager.release(lease), "what remains of it must be freed, by who held it"
-
-
-def test_a_dead_waiter_blocks_nobody(connect_zookeeper: Callable[[], LockManager]) -> None:
-    """Its session ends, as with a process that is killed; its ticket stays, and is broken by who comes behind."""
-    holder, dying, living = connect_zookeeper(), connect_zookeeper(), connect_zookeeper()
-    lease = holder.acquire(owner="holder", writes=[DAY])
-    Polling(dying, "dead", writes=[DAY]).blocked()
-    behind = Polling(living, "alive", writes=[DAY])
-    behind.blocked()
-    dying.close()
-    holder.release(lease)
-    living.release(behind.granted())
-    assert holder.waiters() == []
-    holder.close()
-    living.close()
+    lease = manager.acquire(owner="me", writes=[DAY])
+    (node,) = store(manager).namespace.below(lease.locks[-1].object)
+    commit(manager, Delete(node.path))
+    with pytest.raises(LockLost, match="UNLOCK TABLE"):
+        manager.renew(lease)
+    with pytest.raises(LockLost, match="acquire again"):
+        manager.acquire(owner="me", writes=[DAY])
+    assert manager.release(lease), "what remains of it must be freed, by who held it"
 
 
 def test_an_away_request_blocks_no_other_and_is_forgotten_in_time(
@@ -214,8 +166,7 @@ def test_an_away_request_blocks_no_other_and_is_forgotten_in_time(
         lease = holder.acquire(owner="holder", writes=[DAY])
         late = mine.begin(rules.request("late", [], [DAY], deferred=DeferredGrant()), lambda: None)
         assert isinstance(late.poll(), Blocked)
-        behind = Polling(holder, "behind", writes=[DAY])
-        behind.blocked()
+        behind = Polling.queued(holder, "behind", writes=[DAY])
         holder.release(lease)
         assert isinstance(late.poll(), NeedsSlot)
         assert [(w.owner, w.waits_for) for w in holder.waiters()] == [
@@ -232,13 +183,10 @@ def test_coming_back_with_a_slot_is_one_write_although_it_is_the_workers_first(
 ) -> None:
     with connect_zookeeper() as triggerer, connect_zookeeper() as worker:
         triggerer.release(triggerer.acquire(owner="before", writes=[DAY]))
-        backend = triggerer.backend
-        assert isinstance(backend, ZooKeeperBackend)
 
         def written() -> int:
-            touched = backend.store.client.submit(Commit((SetData(backend.store.layout.root, b"", -1),)))[0]
-            assert not isinstance(touched, Refused)
-            return int(touched[0].mzxid)
+            (touched,) = commit(triggerer, SetData(store(triggerer).layout.root, b"", -1))
+            return int(touched.mzxid)
 
         before = written()
         assert isinstance(
@@ -251,59 +199,18 @@ def test_coming_back_with_a_slot_is_one_write_although_it_is_the_workers_first(
         )
 
 
-def test_the_waiters_of_a_dead_process_are_taken_up_in_their_order(
-    connect_zookeeper: Callable[[], LockManager],
-) -> None:
-    """As when a triggerer dies and another takes over its triggers, in whichever order, after its session has ended."""
-    with connect_zookeeper() as holder, connect_zookeeper() as living:
-        dying = connect_zookeeper()
-        lease = holder.acquire(owner="holder", writes=[DAY])
-        owners = [f"waiter {number}" for number in range(5)]
-        for owner in owners:
-            Polling(dying, owner, writes=[DAY]).blocked()
-        dying.close()
-        taken_up = {owner: Polling(living, owner, writes=[DAY]) for owner in reversed(owners)}
-        for polling in taken_up.values():
-            polling.blocked()
-        assert [waiter.owner for waiter in holder.waiters()] == owners
-        holder.release(lease)
-        for owner in owners:
-            living.release(taken_up[owner].granted())
-
-
 def test_the_permit_of_a_newer_versions_lease_is_not_swept(connect_zookeeper: Callable[[], LockManager]) -> None:
     limit = LeaseLimit("reruns", 1)
     with connect_zookeeper() as manager:
         lease = manager.acquire(owner="newer", writes=[DAY], limit=limit)
-        store: Any = manager.backend.store  # type: ignore[attr-defined]
-        record = store.layout.record(owner_key("newer"))
-        (node,) = store.client.submit(Get(record))
-        newer = node.data.replace(b'"format":2', b'"format":3')
-        assert store.client.submit(Commit((SetData(record, newer, -1),)))
+        record = store(manager).layout.record(owner_key("newer"))
+        known = data(manager, record)
+        commit(manager, SetData(record, known.replace(b'"format":2', b'"format":3'), -1))
         assert manager.sweep() == 0
-        assert store.client.submit(Commit((SetData(record, node.data, -1),)))
+        commit(manager, SetData(record, known, -1))
         with pytest.raises(LockTimeout, match="reruns"):
             manager.acquire(owner="second", writes=["dw.other"], limit=limit)
         manager.release(lease)
-
-
-def test_a_dead_waiters_placeholder_is_swept_and_blocks_hive_no_longer(
-    zookeeper: ZooKeeperServer, connect_zookeeper: Callable[..., LockManager]
-) -> None:
-    with connect_zookeeper() as manager:
-        store: Any = manager.backend.store  # type: ignore[attr-defined]
-        manager.release(manager.acquire(owner="makes the nodes", writes=["dw.flights"]))
-        hives = f"{store.layout.namespace}/dw/flights/LOCK-EXCLUSIVE-0000000000"
-        store.client.submit(Commit((Create(hives, b"q:1:IMPLICIT:insert:h"),)))
-        dying = connect_zookeeper(patience_s=0)
-        Polling(dying, "dead", reads=["dw.flights"]).blocked()
-        (placeholder,) = (placed for placed in store.namespace.below(None) if placed.node.ours)
-        assert [holder.owner for holder in manager.show()] == ["q"], "a placeholder is shown as a lock"
-        dying.close()
-        assert manager.sweep() == 1
-        assert placeholder not in store.namespace.below(None)
-        assert manager.waiters() == []
-        assert manager.sweep() == 0
 
 
 def test_waiters_and_holders_outlive_a_restart_of_the_server(tmp_path: Path) -> None:
@@ -312,8 +219,7 @@ def test_waiters_and_holders_outlive_a_restart_of_the_server(tmp_path: Path) -> 
         url = f"{server.url}?timeout_s=60"  # a busy machine takes long to start it
         manager, other = (stack.enter_context(connect(url)) for _ in range(2))
         lease = manager.acquire(owner="holder", writes=[DAY])
-        waiting = Polling(other, "waiter", writes=[DAY])
-        waiting.blocked()
+        waiting = Polling.queued(other, "waiter", writes=[DAY])
         server.stop()
         server.start()
         waiting.blocked()
@@ -330,28 +236,26 @@ def test_patience_for_a_lock_of_hives_below_the_table_ends_in_waiting_on(zookeep
         manager.release(manager.acquire(owner="to make the nodes", reads=["dw.flights"]))
         partition = "/hive-below/dw/flights/dt=2013-01-01"
         lock = f"{partition}/LOCK-SHARED-0000000000"
-        backend.store.client.submit(Commit((Create(partition), Create(lock, b"q:1:EXPLICIT:lock table:h"))))
+        commit(manager, Create(partition), Create(lock, b"q:1:EXPLICIT:lock table:h"))
         waiting = Polling(manager, "alter", writes=["dw.flights"])
         for _ in range(3):
             assert str(waiting.blocked().by[0].object) == DAY
         (waiter,) = manager.waiters()
         assert [str(blocker.object) for blocker in waiter.blocked_by] == [DAY]
-        backend.store.client.submit(Commit((Delete(lock),)))
+        commit(manager, Delete(lock))
         assert manager.release(waiting.granted())
 
 
 def test_a_lock_of_hives_below_a_database_is_listed_although_the_waiter_wants_its_table_shared(
     manager: LockManager,
 ) -> None:
-    with manager:
-        store: Any = manager.backend.store  # type: ignore[attr-defined]
-        manager.release(manager.acquire(owner="makes the nodes", reads=["dw.flights"]))
-        hives = f"{store.layout.namespace}/dw/flights/LOCK-SHARED-0000000000"
-        store.client.submit(Commit((Create(hives, b"q:1:EXPLICIT:lock table:h"),)))
-        waiting = Polling(manager, "rebuild", writes=["dw", DAY])
-        assert waiting.blocked_by() == ["q"]
-        store.client.submit(Commit((Delete(hives),)))
-        assert waiting.granted()
+    manager.release(manager.acquire(owner="makes the nodes", reads=["dw.flights"]))
+    hives = f"{store(manager).layout.namespace}/dw/flights/LOCK-SHARED-0000000000"
+    commit(manager, Create(hives, b"q:1:EXPLICIT:lock table:h"))
+    waiting = Polling(manager, "rebuild", writes=["dw", DAY])
+    assert waiting.blocked_by() == ["q"]
+    commit(manager, Delete(hives))
+    assert waiting.granted()
 
 
 def test_a_server_that_is_not_there_is_said_to_be() -> None:
@@ -378,115 +282,42 @@ def test_a_url_that_cannot_be_meant_is_refused_before_anything_is_connected(url:
 
 def test_what_a_newer_version_wrote_is_left_as_it_is_and_not_overtaken(manager: LockManager) -> None:
     """The rolling upgrade: a version reads the records that it knows, and reports the others."""
-    backend = manager.backend
-    assert isinstance(backend, ZooKeeperBackend)
-    with manager:
-        newer = manager.acquire(owner="newer", writes=[DAY])
-        path = backend.store.layout.record(owner_key("newer"))
-        (node,) = backend.store.client.submit(Get(path))
-        written = json.dumps(json.loads(node.data) | {"format": formats.FORMAT + 1, "sealed": True}).encode()
-        backend.store.client.submit(Commit((SetData(path, written, -1),)))
-        for attempt in (
-            lambda: manager.acquire(owner="newer", writes=[DAY], attempt=2),
-            lambda: manager.acquire(owner="late", writes=[DAY]),
-            lambda: manager.force_release(newer.id, reason="stuck", user="ops"),
-        ):
-            with pytest.raises(StoreCorrupted, match="upgrade airflow-hivelock here too"):
-                attempt()
-        assert [str(holder.object) for holder in manager.show(DAY)] == [DAY], "a lock that nobody sees"
-        assert backend.store.client.submit(Get(path))[0].data == written
-        assert manager.acquire(owner="elsewhere", writes=["dw.other"])
+    newer = manager.acquire(owner="newer", writes=[DAY])
+    path = store(manager).layout.record(owner_key("newer"))
+    written = json.dumps(json.loads(data(manager, path)) | {"format": formats.FORMAT + 1, "sealed": True}).encode()
+    commit(manager, SetData(path, written, -1))
+    for attempt in (
+        lambda: manager.acquire(owner="newer", writes=[DAY], attempt=2),
+        lambda: manager.acquire(owner="late", writes=[DAY]),
+        lambda: manager.force_release(newer.id, reason="stuck", user="ops"),
+    ):
+        with pytest.raises(StoreCorrupted, match="upgrade airflow-hivelock here too"):
+            attempt()
+    assert [str(holder.object) for holder in manager.show(DAY)] == [DAY], "a lock that nobody sees"
+    assert data(manager, path) == written
+    assert manager.acquire(owner="elsewhere", writes=["dw.other"])
 
 
 def test_what_an_older_protocol_wrote_is_not_overtaken_and_not_misread(manager: LockManager) -> None:
     """A process of the older protocol may still run: the error for its record has the steps to end it."""
-    backend = manager.backend
-    assert isinstance(backend, ZooKeeperBackend)
-    with manager:
-        manager.acquire(owner="older", writes=[DAY])
-        path = backend.store.layout.record(owner_key("older"))
-        (node,) = backend.store.client.submit(Get(path))
-        written = json.dumps(json.loads(node.data) | {"format": formats.OLDEST - 1}).encode()
-        backend.store.client.submit(Commit((SetData(path, written, -1),)))
-        for owner in ("older", "next"):
-            with pytest.raises(StoreCorrupted, match="stop all processes of the older version"):
-                manager.acquire(owner=owner, writes=[DAY], attempt=2)
-        assert backend.store.client.submit(Get(path))[0].data == written
-        assert manager.acquire(owner="elsewhere", writes=["dw.other"])
+    manager.acquire(owner="older", writes=[DAY])
+    path = store(manager).layout.record(owner_key("older"))
+    written = json.dumps(json.loads(data(manager, path)) | {"format": formats.OLDEST - 1}).encode()
+    commit(manager, SetData(path, written, -1))
+    for owner in ("older", "next"):
+        with pytest.raises(StoreCorrupted, match="stop all processes of the older version"):
+            manager.acquire(owner=owner, writes=[DAY], attempt=2)
+    assert data(manager, path) == written
+    assert manager.acquire(owner="elsewhere", writes=["dw.other"])
 
 
 def test_a_ticket_that_cannot_be_read_is_not_overtaken(manager: LockManager) -> None:
-    backend = manager.backend
-    assert isinstance(backend, ZooKeeperBackend)
-    with manager:
-        manager.release(manager.acquire(owner="first", writes=[DAY]))
-        queue = backend.store.layout.queue("dw.flights")
-        backend.store.client.submit(Commit((Create(f"{queue}/0123456789abcdef-7-1-A", b"\x00 newer"),)))
-        backend.store.client.submit(Commit((Create(f"{queue}/somebody's note", b"not a ticket"),)))
-        with pytest.raises(StoreCorrupted, match="0123456789abcdef-7-1-A is a ticket that this version cannot read"):
-            manager.acquire(owner="second", writes=[DAY])
-        assert manager.show() == []
-        assert manager.acquire(owner="elsewhere", writes=["dw.other"])
-        assert [lease.owner for lease in manager.leases()] == ["elsewhere"], "the keeper would renew nothing any more"
-
-
-def test_waiters_that_were_taken_for_dead_together_come_back_in_their_order(
-    zookeeper: ZooKeeperServer, connect_zookeeper: Callable[[], LockManager]
-) -> None:
-    """As when a triggerer hangs for longer than its session lasts, and its waiters then poll in any order."""
-    with connect_zookeeper() as holder, connect_zookeeper() as living, connect_zookeeper() as still:
-        lease = holder.acquire(owner="holder", writes=[DAY])
-        waiters = {f"waiter {number}": Polling(still, f"waiter {number}", writes=[DAY]) for number in range(10)}
-        for polling in waiters.values():
-            polling.blocked()
-        waiters.pop("waiter 4").pending.withdraw()
-        stays = Polling(living, "stays", writes=[DAY])
-        stays.blocked()
-        end_session(zookeeper, still)
-        holder.release(lease)
-        lease = stays.granted()
-        for polling in reversed(waiters.values()):
-            polling.blocked()
-        assert [waiter.owner for waiter in holder.waiters()] == list(waiters)
-        living.release(lease)
-        for polling in waiters.values():
-            still.release(polling.granted())
-
-
-def test_a_waiter_that_leaves_as_another_brings_it_back_is_gone(
-    zookeeper: ZooKeeperServer, connect_zookeeper: Callable[[], LockManager], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with connect_zookeeper() as holder, connect_zookeeper() as living, connect_zookeeper() as still:
-        lease = holder.acquire(owner="holder", writes=[DAY])
-        first, second = Polling(still, "first", writes=[DAY]), Polling(still, "second", writes=[DAY])
-        stays = Polling(living, "stays", writes=[DAY])
-        for polling in (first, second, stays):
-            polling.blocked()
-        end_session(zookeeper, still)
-        holder.release(lease)
-        lease = stays.granted()
-        queue_again = ZooKeeperAcquisition.queue_again
-
-        def as_it_leaves(self: ZooKeeperAcquisition, free: record.Record) -> None:
-            first.pending.withdraw()
-            queue_again(self, free)
-
-        monkeypatch.setattr(ZooKeeperAcquisition, "queue_again", as_it_leaves)
-        second.blocked()
-        assert [waiter.owner for waiter in holder.waiters()] == ["second"]
-        living.release(lease)
-        still.release(second.granted())
-
-
-def end_session(zookeeper: ZooKeeperServer, manager: LockManager) -> None:
-    """As its expiry does."""
-    client = manager.backend.store.client  # type: ignore[attr-defined]
-    before, ident = client.session, client._zk.client_id
-    ends_it = KazooClient(zookeeper.hosts, client_id=ident)
-    ends_it.start(timeout=30)
-    ends_it.stop()
-    ends_it.close()
-    deadline = time.monotonic() + 60
-    while client.session == before:
-        assert time.monotonic() < deadline, "it never began a new session"
-        time.sleep(0.01)
+    manager.release(manager.acquire(owner="first", writes=[DAY]))
+    queue = store(manager).layout.queue("dw.flights")
+    commit(manager, Create(f"{queue}/0123456789abcdef-7-1-A", b"\x00 newer"))
+    commit(manager, Create(f"{queue}/somebody's note", b"not a ticket"))
+    with pytest.raises(StoreCorrupted, match="0123456789abcdef-7-1-A is a ticket that this version cannot read"):
+        manager.acquire(owner="second", writes=[DAY])
+    assert manager.show() == []
+    assert manager.acquire(owner="elsewhere", writes=["dw.other"])
+    assert [lease.owner for lease in manager.leases()] == ["elsewhere"], "the keeper would renew nothing any more"

@@ -97,9 +97,7 @@ def test_a_partition_that_others_read_costs_its_reader_two_writes_and_six_reques
 
 
 def test_clients_that_want_different_partitions_never_refuse_each_other(
-    counting: tuple[Counting, LockManager, LockManager],
-    zookeeper: ZooKeeperServer,
-    monkeypatch: pytest.MonkeyPatch,
+    counting: tuple[Counting, LockManager, LockManager], zookeeper: ZooKeeperServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     given_back: list[str] = []
     give_back = Turn._give_back

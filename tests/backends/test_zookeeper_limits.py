@@ -10,10 +10,10 @@ import pytest
 
 from airflow_hivelock.locks import Lease, LeaseLimit, LockManager, StoreCorrupted, WaitsFor, rules
 from airflow_hivelock.locks.backend import Blocked
-from airflow_hivelock.locks.backends.zookeeper import ZooKeeperBackend
-from airflow_hivelock.locks.backends.zookeeper.client import Commit, Create, Names, SetData
+from airflow_hivelock.locks.backends.zookeeper.client import Create, Names, SetData
 from airflow_hivelock.locks.backends.zookeeper.session import KazooSession
 from airflow_hivelock.locks.model import owner_key
+from tests.backends.zookeepers import commit, store
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -91,13 +91,11 @@ def test_a_group_that_another_program_wrote_is_in_no_other_groups_way(
     connect_zookeeper: Callable[[], LockManager], caplog: pytest.LogCaptureFixture
 ) -> None:
     with connect_zookeeper() as manager:
-        backend = manager.backend
-        assert isinstance(backend, ZooKeeperBackend)
         manager.set_group("good", 2, user="ops")
         manager.set_group(FOUR.group, 4, user="ops")
         lease = manager.acquire(owner="day 1", writes=[day(1)], limit=FOUR)
-        limit = backend.store.layout.limit(owner_key(FOUR.group))
-        backend.store.client.submit(Commit((SetData(limit, b'{"leases": "many"}', -1),)))
+        limit = store(manager).layout.limit(owner_key(FOUR.group))
+        commit(manager, SetData(limit, b'{"leases": "many"}', -1))
         with pytest.raises(StoreCorrupted, match="limit is not a group of airflow-hivelock"):
             manager.acquire(owner="day 2", writes=[day(2)], limit=FOUR)
         assert {use.name: use.stored and use.stored.leases for use in manager.groups()} == {"good": 2, FOUR.group: None}
@@ -108,15 +106,13 @@ def test_a_group_that_another_program_wrote_is_in_no_other_groups_way(
 
 def test_a_permit_of_nobodys_is_taken_away(connect_zookeeper: Callable[[], LockManager]) -> None:
     with connect_zookeeper() as manager:
-        backend = manager.backend
-        assert isinstance(backend, ZooKeeperBackend)
         lease = manager.acquire(owner="holder", writes=[day(1)], limit=FOUR)
-        permits = backend.store.layout.permits(owner_key(FOUR.group))
-        left = [Commit((Create(f"{permits}/{number}", b"0000000000000000-1"),)) for number in (1, 2)]
-        backend.store.client.submit(*left)
+        permits = store(manager).layout.permits(owner_key(FOUR.group))
+        left = [Create(f"{permits}/{number}", b"0000000000000000-1") for number in (1, 2)]
+        commit(manager, *left)
         assert manager.sweep() == 2
-        assert backend.store.client.submit(Names(permits))[0].names == ("0",)
-        backend.store.client.submit(*left, Commit((Create(f"{permits}/3", b"?"),)))
+        assert store(manager).client.submit(Names(permits))[0].names == ("0",)
+        commit(manager, *left, Create(f"{permits}/3", b"?"))
         asked = Asked.by(manager, 2)
         asked.granted()
         manager.release(lease)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import random
+from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from kazoo.client import KazooClient
 from kazoo.protocol.states import KazooState
 from kazoo.security import CREATOR_ALL_ACL
 
@@ -19,9 +19,10 @@ from airflow_hivelock.locks.backends.zookeeper.wire import knows_multi_read
 from airflow_hivelock.locks.errors import AccessDenied
 from airflow_hivelock.locks.model import Blocker, Lock, LockMode, LockObject
 from airflow_hivelock.locks.queueing import Position
+from tests.backends.zookeepers import kazoo
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from airflow_hivelock.locks import LockManager
     from tests.support.servers import ZooKeeperServer
@@ -29,36 +30,34 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.integration
 
 
-def test_many_knows_multi_read_say_what_each_says_alone(
-    zookeeper: ZooKeeperServer, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    session = KazooSession(zookeeper.hosts)
-    try:
-        paths = [f"/bulk/{number}" for number in range(120)]
-        session.submit(Commit((Create("/bulk"), *(Create(path, path.encode()) for path in paths[::2]))))
-        session.submit(Commit(tuple(Create(f"{path}/ä {path[6:]}") for path in paths[::4])))
-        wanted = [request(path) for path in paths for request in (Get, Names)]
-        mixed = [*wanted, Children("/bulk"), *wanted[:60], Children("/nowhere")]
-        together = session.submit(*mixed)
-        assert session._knows_multi_read(), "this server does"
-        monkeypatch.setattr(session, "_knows_multi_read", lambda: False)
-        alone = session.submit(*mixed)
-        assert together[:240:2] == alone[:240:2]
-        assert [found and found.names for found in together[1:240:2]] == [
-            found and found.names for found in alone[1:240:2]
-        ]
-        assert set(together[240].names) == {path[6:] for path in paths[::2]}
-        assert together[240][1:] == alone[240][1:] == (alone[240].czxid,)
-        assert together[241::2] == alone[241::2]
-        assert together[-1] is None
-        assert together[2] is None
-        assert together[0].data == b"/bulk/0"
-    finally:
-        session.close()
+@pytest.fixture
+def session(zookeeper: ZooKeeperServer) -> Iterator[KazooSession]:
+    with closing(KazooSession(zookeeper.hosts)) as session:
+        yield session
+
+
+def test_many_knows_multi_read_say_what_each_says_alone(session: KazooSession, monkeypatch: pytest.MonkeyPatch) -> None:
+    paths = [f"/bulk/{number}" for number in range(120)]
+    session.submit(Commit((Create("/bulk"), *(Create(path, path.encode()) for path in paths[::2]))))
+    session.submit(Commit(tuple(Create(f"{path}/ä {path[6:]}") for path in paths[::4])))
+    wanted = [request(path) for path in paths for request in (Get, Names)]
+    mixed = [*wanted, Children("/bulk"), *wanted[:60], Children("/nowhere")]
+    together = session.submit(*mixed)
+    assert session._knows_multi_read(), "this server does"
+    monkeypatch.setattr(session, "_knows_multi_read", lambda: False)
+    alone = session.submit(*mixed)
+    assert together[:240:2] == alone[:240:2]
+    assert [found and found.names for found in together[1:240:2]] == [found and found.names for found in alone[1:240:2]]
+    assert set(together[240].names) == {path[6:] for path in paths[::2]}
+    assert together[240][1:] == alone[240][1:] == (alone[240].czxid,)
+    assert together[241::2] == alone[241::2]
+    assert together[-1] is None
+    assert together[2] is None
+    assert together[0].data == b"/bulk/0"
 
 
 def test_a_server_that_does_not_say_its_version_is_asked_once(
-    zookeeper: ZooKeeperServer, monkeypatch: pytest.MonkeyPatch
+    session: KazooSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What keeps it from answering may take as long as a time-out."""
     asked: list[bytes] = []
@@ -67,18 +66,14 @@ def test_a_server_that_does_not_say_its_version_is_asked_once(
         asked.append(word)
         raise TimeoutError
 
-    session = KazooSession(zookeeper.hosts)
-    try:
-        monkeypatch.setattr(session._zk, "command", ask)
-        for _ in range(3):
-            assert session.submit(Names("/nowhere"), Get("/nowhere")) == [None, None]
-        assert asked == [b"srvr"]
-    finally:
-        session.close()
+    monkeypatch.setattr(session._zk, "command", ask)
+    for _ in range(3):
+        assert session.submit(Names("/nowhere"), Get("/nowhere")) == [None, None]
+    assert asked == [b"srvr"]
 
 
 def test_an_answer_that_comes_late_is_not_taken_for_the_next_servers(
-    zookeeper: ZooKeeperServer, monkeypatch: pytest.MonkeyPatch
+    session: KazooSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The server that is asked goes away, and the next is older: sent what it does not know, it would end the session."""
     answers = ["Zookeeper version: 3.5.10--1", "Zookeeper version: 3.9.4--1"]
@@ -89,38 +84,25 @@ def test_an_answer_that_comes_late_is_not_taken_for_the_next_servers(
                 session._on_state(session._connected, state)
         return answers.pop()
 
-    session = KazooSession(zookeeper.hosts)
-    try:
-        monkeypatch.setattr(session._zk, "command", ask)
-        session._knows_multi_read()
-        assert not session._knows_multi_read()
-    finally:
-        session.close()
+    monkeypatch.setattr(session._zk, "command", ask)
+    session._knows_multi_read()
+    assert not session._knows_multi_read()
 
 
-def test_long_names_go_in_requests_that_the_server_takes(zookeeper: ZooKeeperServer) -> None:
-    session = KazooSession(zookeeper.hosts)
-    try:
-        assert session.submit(*(Children(f"/{'n' * 900}{number}") for number in range(1_000))) == [None] * 1_000
-        assert session._knows_multi_read()
-    finally:
-        session.close()
+def test_long_names_go_in_requests_that_the_server_takes(session: KazooSession) -> None:
+    assert session.submit(*(Children(f"/{'n' * 900}{number}") for number in range(1_000))) == [None] * 1_000
+    assert session._knows_multi_read()
 
 
-def test_what_may_not_be_read_is_named_though_many_are_read_together(zookeeper: ZooKeeperServer) -> None:
-    owner = KazooClient(zookeeper.hosts, auth_data=[("digest", "ann:secret")])
-    owner.start(timeout=30)
-    owner.create("/anns", acl=CREATOR_ALL_ACL)
-    session = KazooSession(zookeeper.hosts)
-    try:
-        for read in (Get, Children, Names):
-            with pytest.raises(AccessDenied, match=r"at /anns\. Nothing was changed"):
-                session.submit(Get("/"), Children("/"), read("/anns"), Get("/nowhere"))
-        assert session._knows_multi_read()
-    finally:
-        session.close()
-        owner.stop()
-        owner.close()
+def test_what_may_not_be_read_is_named_though_many_are_read_together(
+    zookeeper: ZooKeeperServer, session: KazooSession
+) -> None:
+    with kazoo(zookeeper.hosts, auth_data=[("digest", "ann:secret")]) as owner:
+        owner.create("/anns", acl=CREATOR_ALL_ACL)
+    for read in (Get, Children, Names):
+        with pytest.raises(AccessDenied, match=r"at /anns\. Nothing was changed"):
+            session.submit(Get("/"), Children("/"), read("/anns"), Get("/nowhere"))
+    assert session._knows_multi_read()
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 import pytest
-from kazoo.client import KazooClient
 from kazoo.security import make_acl, make_digest_acl
 
 from airflow_hivelock.locks import (
@@ -30,6 +29,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
+    from kazoo.client import KazooClient
+
     from tests.support.servers import ZooKeeperServer
 
 pytestmark = pytest.mark.integration
@@ -49,16 +50,6 @@ def _url(server: str, number: int, login: str = "", **options: str) -> str:
 def number(request: pytest.FixtureRequest) -> int:
     """Of namespaces of this test's own."""
     return abs(hash(request.node.name)) % 10**9
-
-
-@pytest.fixture
-def raw(zookeeper: ZooKeeperServer) -> Iterator[KazooClient]:
-    """Somebody without credentials."""
-    client = KazooClient(zookeeper.hosts)
-    client.start()
-    yield client
-    client.stop()
-    client.close()
 
 
 def _acls(raw: KazooClient, path: str) -> dict[str, dict[tuple[str, str], int]]:

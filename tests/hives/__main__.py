@@ -32,7 +32,10 @@ WITH_SERVER = (BUNDLED, "3.1.3", "4.0.1")
 
 COLUMNS = ("conformance", "interop, both ways", "statements", "two Spark jobs overwrite one partition: no lock, ours")
 
-BOTH_WAYS = ("test_lock_manager", "test_hive_races", "test_differential", "test_zookeeper_protocol")
+BOTH_WAYS = (
+    *("test_lock_manager", "test_hive_races", "test_differential"),
+    *(f"test_zookeeper_{of}" for of in ("protocol", "namespace", "busy")),
+)
 NO_SERVER = "✗ a"
 NO_CLIENT = "✗ b"
 NO_PART = "c"
@@ -70,7 +73,8 @@ def conformance(hive: str, store: str, tries: int) -> Said:
 
 def interop(hive: str, store: str, tries: int) -> Said:
     if store == "metastore":
-        return tests(hive, "tests/backends/test_metastore.py", "-k", "not TestMetastore")
+        files = (f"tests/backends/test_metastore{of}.py" for of in ("", "_faults", "_foreign"))
+        return tests(hive, *files, "-k", "not TestMetastore")
     with_its_driver = ("test_hive", "test_show_locks") if hive == BUNDLED else ()
     with_its_server = ("test_hiveserver2",) if hive in WITH_SERVER else ()
     return tests(hive, *(f"tests/backends/{name}.py" for name in (*BOTH_WAYS, *with_its_driver, *with_its_server)))
