@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from airflow_hivelock.locks import (
-    InvalidRequest,
     Lease,
     LeaseLimit,
     LockLost,
@@ -261,23 +260,6 @@ def test_a_lock_of_hives_below_a_database_is_listed_although_the_waiter_wants_it
 def test_a_server_that_is_not_there_is_said_to_be() -> None:
     with pytest.raises(StoreUnavailable, match=r"127\.0\.0\.1:\d+ did not answer within 1 s"):
         connect(f"zookeeper://127.0.0.1:{free_port()}/hive?timeout_s=1")
-
-
-@pytest.mark.parametrize(
-    ("url", "what"),
-    [
-        ("zookeeper:///hive", "needs hosts"),
-        ("zookeeper://127.0.0.1:1/../x", "is not a ZooKeeper path"),
-        ("zookeeper://127.0.0.1:1/hive?root=/hive/locks", "below Hive's namespace"),
-        ("zookeeper://127.0.0.1:1/hive?timeout_s=soon", "not a number"),
-        ("zookeeper://127.0.0.1:1/hive?colour=blue", "colour"),
-        ("oracle://127.0.0.1/locks", "oracle is not a lock store"),
-        ("nonsense", "a URL without a scheme"),
-    ],
-)
-def test_a_url_that_cannot_be_meant_is_refused_before_anything_is_connected(url: str, what: str) -> None:
-    with pytest.raises(InvalidRequest, match=what):
-        connect(url)
 
 
 def test_what_a_newer_version_wrote_is_left_as_it_is_and_not_overtaken(manager: LockManager) -> None:

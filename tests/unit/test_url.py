@@ -97,3 +97,35 @@ def test_a_server_is_checked_as_far_as_it_is_asked_for(verify: str, checks_name:
 def test_a_file_for_tls_that_is_not_there_is_named_by_its_option(files: tuple[str | None, ...], said: str) -> None:
     with pytest.raises(AccessDenied, match=f"^{said}.* cannot be used .*/nowhere.pem: .*Give PEM files"):
         tls(*files)
+
+
+@pytest.mark.parametrize(
+    ("url", "said"),
+    [
+        ("zookeeper:///hive", "needs hosts"),
+        ("zookeeper://127.0.0.1:1/../x", "is not a ZooKeeper path"),
+        ("zookeeper://127.0.0.1:1/hive?root=/hive/locks", "below Hive's namespace"),
+        ("zookeeper://127.0.0.1:1/hive?timeout_s=soon", "not a number"),
+        ("zookeeper://127.0.0.1:1/hive?colour=blue", "colour"),
+        ("oracle://127.0.0.1/locks", "oracle is not a lock store"),
+        ("nonsense", "a URL without a scheme"),
+        ("mysql+mysqldb://db/locks", r"mysql\+mysqldb.*Write mysql://, which uses pymysql"),
+        ("mariadb+mariadbconnector://db/locks", r"mariadb\+.*Write mariadb://"),
+        ("mysql://db", "names no database"),
+        ("mysql://db/locks?init_command=DROP", "no option init_command"),
+        ("mysql://db/locks?local_infile=1", "no option local_infile"),
+        ("mysql://db/locks?ssl_mode=maybe", "ssl_mode='maybe'"),
+        ("mysql://db/locks?ssl_mode=disabled&ssl_ca=ca.pem", "Leave one of them out"),
+        ("metastore://", "names no metastore"),
+        ("metastore://ann:secret@host", "metastore host takes no login"),
+        ("metastore://host:port", "A port is a number"),
+        ("metastore://host?auth=LDAP", "NONE, KERBEROS"),
+        ("metastore://host?timeout_s=soon", "timeout_s=.soon. is not a number of seconds, above 0"),
+        ("metastore://host?ssl=1", "true or false"),
+        ("metastore://host?root=/x", "unknown option root"),
+    ],
+)
+def test_a_url_that_cannot_be_meant_is_refused_before_anything_is_connected(url: str, said: str) -> None:
+    with pytest.raises(InvalidRequest, match=said) as refused:
+        connect(url)
+    assert "secret" not in str(refused.value)
