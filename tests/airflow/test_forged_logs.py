@@ -120,7 +120,7 @@ class TestWaiter:
             return "its run has failed"
 
         owner = f"here/dag/{RUN}/load/-1"
-        monkeypatch.setattr(ahead, "_end_of", failed)
+        monkeypatch.setattr(ahead, "_ask", failed)
         manager.force_release(manager.acquire(owner=owner, writes=[OBJECT]).id, reason="over", user="ann")
         (entry,) = manager.audit()
         forged = replace(entry, user=f"ann{RUN}", reason=f"over{RUN}")
