@@ -162,10 +162,11 @@ def test_a_request_with_a_field_that_this_version_does_not_know_keeps_it_until_i
     assert both.more("later") == {"format": formats.FORMAT}, "another request's field"
 
 
-def test_a_request_for_later_readers_is_not_overtaken_and_not_touched(both: TwoVersions) -> None:
+@pytest.mark.parametrize("stamp", [{"min_reader": LATER.min_reader}, {}], ids=["told", "as its format says"])
+def test_a_request_for_later_readers_is_not_overtaken_and_not_touched(both: TwoVersions, stamp: dict[str, Any]) -> None:
     manager = both.manager
     lease = manager.acquire(owner="later", writes=[DAY])
-    stamp = {"format": LATER.format, "min_reader": LATER.min_reader, "colour": "red"}
+    stamp = {"format": LATER.format, **stamp, "colour": "red"}
     both.written("later", stamp)
     for attempt in (
         lambda: manager.acquire(owner="later", writes=[DAY], attempt=2),

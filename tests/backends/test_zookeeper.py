@@ -204,7 +204,8 @@ def test_the_permit_of_a_newer_versions_lease_is_not_swept(connect_zookeeper: Ca
         lease = manager.acquire(owner="newer", writes=[DAY], limit=limit)
         record = store(manager).layout.record(owner_key("newer"))
         known = data(manager, record)
-        commit(manager, SetData(record, known.replace(b'"format":2', b'"format":3'), -1))
+        newer = json.dumps(json.loads(known) | {"format": formats.FORMAT + 1}).encode()
+        commit(manager, SetData(record, newer, -1))
         assert manager.sweep() == 0
         commit(manager, SetData(record, known, -1))
         with pytest.raises(LockTimeout, match="reruns"):

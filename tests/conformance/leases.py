@@ -42,11 +42,14 @@ class Leases(Suite):
         dead = manager.acquire(owner="dead", writes=[DAY1], lease_s=1)
         kept = manager.acquire(owner="kept", writes=[DAY2], lease_s=60)
         waiting = Polling(other, "next", writes=[DAY1])
-        ends = time.monotonic() + PATIENCE_S
-        while isinstance(waiting.pending.poll(), Blocked):
+        until, ends = manager.show(DAY1)[0].expires, time.monotonic() + PATIENCE_S
+        while isinstance(taken := waiting.pending.poll(), Blocked):
             assert time.monotonic() < ends, "still blocked by a lease that nobody renews"
             manager.renew(kept)
             time.sleep(waiting.pending.wait_s() or 0.1)
+        assert isinstance(taken, Lease)
+        assert until
+        assert until <= taken.since
         with pytest.raises(LockLost):
             manager.renew(dead)
         manager.verify(kept)

@@ -39,6 +39,7 @@ class GivingBack(Suite):
         assert _names(left) == ["dw", "dw.airports", "dw.flights", DAY1, DAY3]
         waiting.woken()
         daily = waiting.granted()
+        assert Polling(other, "reader", reads=[DAY3]).blocked_by() == ["month"]
         assert manager.find(granted.id) == left
         assert [lease.locks for lease in other.leases() if lease.owner == "month"] == [left.locks]
         assert {str(holder.object) for holder in other.show() if holder.owner == "month"} == {*_names(left)}
