@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from airflow_hivelock.locks import Lease, StoreUnavailable, connect, rules
-from airflow_hivelock.locks.backends.database import notifier
+from airflow_hivelock.locks import StoreUnavailable, connect, rules
 from airflow_hivelock.locks.pauses import jitter
 from tests.backends.databases import DAY, HANG_S
 
@@ -53,22 +52,6 @@ def test_a_file_that_another_writes_to_is_waited_for_as_long_as_the_time_out_say
         writer.execute("COMMIT")
         assert patient.release(kept_out.result(HANG_S))
         writer.close()
-
-
-def test_who_waits_for_sqlite_is_woken_by_the_change_counter(sqlite_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(notifier, "LOOK_S", 3600.0)
-    with connect(sqlite_url) as manager, connect(sqlite_url) as other:
-        lease = manager.acquire(owner="holder", writes=[DAY])
-        told = threading.Event()
-        waiting = other.begin(rules.request("waits", writes=[DAY]), told.set)
-        waiting.poll()
-        while told.wait(1):  # it may be woken once when its thread begins
-            told.clear()
-        manager.release(lease)
-        assert told.wait(HANG_S)
-        granted = waiting.poll()
-        assert isinstance(granted, Lease)
-        other.release(granted)
 
 
 def test_waiting_leaves_the_random_numbers_of_the_program_alone(sqlite_url: str) -> None:
