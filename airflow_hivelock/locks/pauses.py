@@ -29,9 +29,10 @@ def tries(most: int) -> Iterator[int]:
     """Yield the numbers of at most *most* tries from 0. Sleep before each one, apart from the first two.
 
     For a step that fails only because another client was first. The second try follows at once, because that client
-    has finished. Pauses grow from about 1 ms to 0.1 s, so that many clients do not fail one another for ever.
+    has finished. Pauses grow from about 1 to 10 ms. So many clients do not fail one another for ever, and a hundred tries
+    take about a second.
     """
-    pause_s = pauses(0.001, 0.1)
+    pause_s = pauses(0.001, 0.01)
     for number in range(most):
         if number > 1:
             time.sleep(jitter() * next(pause_s))

@@ -14,4 +14,4 @@ def test_tries_pause_longer_and_longer_from_the_third_on(monkeypatch: pytest.Mon
     monkeypatch.setattr(time, "sleep", slept.append)
     monkeypatch.setattr(pauses, "jitter", lambda: 1.0)
     assert list(pauses.tries(10)) == list(range(10))
-    assert slept == pytest.approx([0.001, 0.002, 0.004, 0.008, 0.016, 0.032, 0.064, 0.1])
+    assert slept == pytest.approx([0.001, 0.002, 0.004, 0.008, 0.01, 0.01, 0.01, 0.01])

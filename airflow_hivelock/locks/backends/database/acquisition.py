@@ -23,7 +23,6 @@ from airflow_hivelock.locks.backends.database.record import HAS_LOCKS, State
 from airflow_hivelock.locks.backends.database.request import RequestedLocks, group_key, start
 from airflow_hivelock.locks.errors import InvalidRequest, StoreUnavailable, Superseded
 from airflow_hivelock.locks.model import owner_key
-from airflow_hivelock.locks.pauses import tries
 from airflow_hivelock.locks.queueing import Ruling
 
 if TYPE_CHECKING:
@@ -157,7 +156,7 @@ class DatabaseAcquisition:
     def _advance(self, *, comes_back: bool, only_if_removed: bool = False) -> Outcome:
         """Try until the request is granted or has its queue position."""
         attempt = partial(self._attempt, comes_back=comes_back, only_if_removed=only_if_removed)
-        for _ in tries(MAX_TRIES):
+        for _ in range(MAX_TRIES):
             outcome = self._store.transact(attempt)
             if isinstance(outcome, _TakenForDead):
                 raise outcome
