@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import time
 from functools import partial
 from typing import TYPE_CHECKING
@@ -51,13 +50,14 @@ class Trial:
         self._good: Settings | None = None
         self._bad: Settings | None = None
         self._since = self._again_at = 0.0
-        self._pauses: Iterator[float] | None = None
+        self._pauses: Iterator[float] = iter(())
+        self._most_s = 0.0  # 0: it does not fail
 
     def is_due(self, settings: Settings | None) -> bool:
         return settings != self._bad or time.monotonic() >= self._again_at
 
     def worked(self, settings: Settings) -> None:
-        self._good, self._bad, self._pauses = settings, None, None
+        self._good, self._bad, self._most_s = settings, None, 0.0
 
     def failed(self, settings: Settings | None, most_s: float) -> tuple[float, float]:
         """The time since the first failure, and the next pause, in seconds. Both are 0 for settings that have worked.
@@ -67,9 +67,10 @@ class Trial:
         now = time.monotonic()
         if settings is not None and settings == self._good:
             return 0.0, 0.0
-        if settings != self._bad or self._pauses is None:
-            self._since, self._pauses = now, pauses(self._every_s, math.inf)
-        self._bad = settings
-        pause_s = min(next(self._pauses), most_s)
+        if settings != self._bad or not self._most_s:
+            self._bad, self._since, self._most_s = settings, now, 0.0
+        if most_s != self._most_s:  # another kind of failure begins with short pauses
+            self._pauses, self._most_s = pauses(self._every_s, most_s), most_s
+        pause_s = next(self._pauses)
         self._again_at = now + pause_s
         return now - self._since, pause_s

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 from unittest.mock import Mock
@@ -14,7 +15,7 @@ from airflow.sdk.execution_time import task_runner
 from airflow.sdk.execution_time.comms import DRCount, GetDRCount
 
 from airflow_hivelock import hooks
-from airflow_hivelock.locks import InvalidRequest, LockManager, StoreUnavailable
+from airflow_hivelock.locks import InvalidRequest, LockManager, StoreCorrupted, StoreUnavailable
 from airflow_hivelock.locks.backends.memory import MemoryBackend
 from airflow_hivelock.triggers.keeper import SUSPECT_LEASES, HiveLockKeeper, suspect_leases
 
@@ -127,6 +128,22 @@ def test_an_error_of_our_own_is_logged_with_its_place(
     assert [level for level, _ in told] == ["warning", "error"]
     assert told[0][1] is None
     assert isinstance(told[1][1], KeyError)
+
+
+def test_another_failure_after_a_long_outage_begins_with_short_pauses(
+    stores: Stores, rounds: Callable[..., int], monkeypatch: pytest.MonkeyPatch, lines: Lines
+) -> None:
+    """The leases of the tasks that still run are not left alone for REPEAT_S."""
+
+    def away_then_foreign(url: str, site: object = None) -> LockManager:
+        stores.tried.append(url)
+        raise StoreUnavailable("away") if len(stores.tried) <= 20 else StoreCorrupted("foreign tables")
+
+    monkeypatch.setattr(hooks, "_shared_manager", away_then_foreign)
+    monkeypatch.setenv(CONNECTION, connection("zk"))
+    rounds(HiveLockKeeper(), 22)
+    pauses_s = [re.findall(r"Trying again in (\d+) s", line)[0] for line in lines().splitlines() if "foreign" in line]
+    assert pauses_s == ["20", "40"]
 
 
 def test_a_connection_that_cannot_be_meant_is_tried_less_and_less_often(
