@@ -154,7 +154,10 @@ class DatabaseAcquisition:
         return self._advance(comes_back=True)
 
     def _advance(self, *, comes_back: bool, only_if_removed: bool = False) -> Outcome:
-        """Try until the request is granted or has its queue position."""
+        """Try until the request is granted or has its queue position.
+
+        No pause is between the tries: each failed one shows that another client has made progress.
+        """
         attempt = partial(self._attempt, comes_back=comes_back, only_if_removed=only_if_removed)
         for _ in range(MAX_TRIES):
             outcome = self._store.transact(attempt)
