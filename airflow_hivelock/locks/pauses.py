@@ -26,11 +26,10 @@ def pauses(first_s: float, most_s: float, factor: float = 2.0) -> Iterator[float
 
 
 def tries(most: int) -> Iterator[int]:
-    """Yield the numbers of at most *most* tries from 0. Sleep before each one, apart from the first two.
+    """Yield 0, 1, … for at most *most* tries. Sleep before the third try and each later one, for about 1 to 10 ms.
 
-    For a step that fails only because another client was first. The second try follows at once, because that client
-    has finished. Pauses grow from about 1 to 10 ms. So many clients do not fail one another for ever, and a hundred tries
-    take about a second.
+    Use it for a step that fails only because another client was first. The second try has no pause, because that client
+    has finished. The pauses grow, so many clients do not make one another fail each time.
     """
     pause_s = pauses(0.001, 0.01)
     for number in range(most):

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import threading
-import time
 from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import text, update
 
 from airflow_hivelock.locks.backends.database import DatabaseBackend, store
+from tests.support.patience import until
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -63,7 +63,4 @@ def _sends(
 
 
 def wait_until(condition: Callable[[], object]) -> None:
-    deadline = time.monotonic() + HANG_S
-    while not condition():
-        assert time.monotonic() < deadline, "still not so"
-        time.sleep(0.01)
+    until(condition, "a change in the database", HANG_S, pause_s=0.01)

@@ -1,4 +1,4 @@
-"""Waiters without a process, and waiters that were taken for dead: they block nobody, and come back in their order."""
+"""Waiters whose process is dead, or was wrongly taken for dead. They block no request, and rejoin in their order."""
 
 from __future__ import annotations
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -10,6 +9,7 @@ from kazoo.client import KazooClient
 
 from airflow_hivelock.locks.backends.zookeeper import ZooKeeperBackend
 from airflow_hivelock.locks.backends.zookeeper.client import Commit, Get, Refused
+from tests.support.patience import until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -40,7 +40,7 @@ def store(manager: LockManager) -> ZooKeeperStore:
 
 
 def commit(manager: LockManager, *ops: Op) -> Any:
-    """Write in one transaction, as somebody else does."""
+    """Write in one transaction, without the protocol, as a foreign client would."""
     (done,) = store(manager).client.submit(Commit(ops))
     assert not isinstance(done, Refused), done
     return done
@@ -57,7 +57,4 @@ def expire(zookeeper: ZooKeeperServer, manager: LockManager) -> None:
     before = client.session
     with kazoo(zookeeper.hosts, client_id=client._zk.client_id):
         pass
-    deadline = time.monotonic() + HANG_S
-    while client.session == before:
-        assert time.monotonic() < deadline, "it never began a new session"
-        time.sleep(0.01)
+    until(lambda: client.session != before, "a new session", HANG_S, pause_s=0.01)

@@ -176,7 +176,7 @@ def answer(value: object) -> None:
 
 
 def dismissal() -> threading.Event:
-    """Set once the worker is dismissed. It reads no more orders."""
+    """An event that is set when the worker is dismissed. The worker then reads no more orders."""
     dismissed = threading.Event()
 
     def wait() -> None:

@@ -1,4 +1,4 @@
-"""Waits that come to an end."""
+"""Waits with a deadline."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ T = TypeVar("T")
 
 
 def until(condition: Callable[[], T], what: str, most_s: float = 120.0, pause_s: float = 0.05) -> T:
-    """The first true value of the condition.
+    """Return the first true value of the condition.
 
-    :raises AssertionError: there is none in that time.
+    :raises AssertionError: it has had none after *most_s*.
     """
     deadline = time.monotonic() + most_s
     while not (value := condition()):
@@ -24,7 +24,10 @@ def until(condition: Callable[[], T], what: str, most_s: float = 120.0, pause_s:
 
 
 def again(call: Callable[[], T], bears: type[Exception], most_s: float = 120.0, pause_s: float = 0.1) -> T:
-    """What *call* gives, once it raises that error no more, or the error after that time."""
+    """Call until it returns. Return the result.
+
+    :param bears: the error after which to call again; raised if it still occurs after *most_s*.
+    """
     deadline = time.monotonic() + most_s
     while True:
         try:

@@ -1,4 +1,4 @@
-"""Stretches of time in which somebody works on something, and what must not be: two at once."""
+"""The times when a worker used an object, and the pairs that overlap."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Span:
-    """A stretch of time. The clock of one machine or one store gives all times.
+    """The time from *begun* to *ended*. All times are from the clock of one machine or one store.
 
-    :param ended: infinite for one that goes on.
-    :param shared: it bears another one that is shared, too.
+    :param ended: infinite while it continues.
+    :param shared: it may overlap other shared spans.
     """
 
     begun: float
@@ -35,7 +35,8 @@ class Span:
 
 
 def overlaps(spans: Iterable[Span]) -> list[tuple[Span, Span]]:
-    """The pairs that were on one thing at once, the later one first. One that begins as another ends is not beside it."""
+    """The pairs of spans on the same object that overlap, the later span first. A span that begins when another ends does not
+    overlap it."""
     found: list[tuple[Span, Span]] = []
     there: defaultdict[str, list[Span]] = defaultdict(list)
     for span in sorted(spans, key=lambda span: span.begun):
@@ -46,5 +47,5 @@ def overlaps(spans: Iterable[Span]) -> list[tuple[Span, Span]]:
 
 
 def noted(path: Path) -> list[str]:
-    """The notes in a file that processes append to; none without a file. The last line may be half written."""
+    """The complete lines of a file that processes append to. Empty if there is no file."""
     return path.read_text().split("\n")[:-1] if path.exists() else []

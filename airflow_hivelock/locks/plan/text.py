@@ -189,7 +189,7 @@ class TaskSql:
         return first == second
 
     def tries_s(self) -> float | None:
-        """The time in seconds for which Hive would try to lock, from SET lines in the SQL. None without such lines."""
+        """How long Hive would try to lock, in seconds, by the SET lines of the SQL. None if no line sets it."""
         if not any(name in self.sql.lower() for name in (NUMRETRIES, SLEEP)):
             return None
         return patience_s(self._planner().settings)

@@ -96,7 +96,7 @@ class ZooKeeperServer(Server):
                 return answer.read().decode()
 
     def ephemerals(self) -> dict[str, str]:
-        """The session of each ephemeral node, by path. Of an ensemble, only the leader knows."""
+        """The session of each ephemeral node, by path. In an ensemble, only the leader returns them."""
         session, found = "", {}
         for line in self.four_letters("dump").splitlines():
             if line.startswith("0x"):

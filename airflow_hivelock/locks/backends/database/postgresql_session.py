@@ -61,9 +61,9 @@ class SessionFactory:
     """Opens the sessions with one server.
 
     :param where: the server, as errors name it, without a password.
-    :param timeout_s: the longest that a statement may run, and that a transaction may idle, in seconds. From PostgreSQL
-        17 on, a transaction may take three times as long. Only that bounds a transaction whose client was cut off in the
-        middle of a batch: until the batch's Sync the server does not count as idle.
+    :param timeout_s: the longest that a statement may run, and that a transaction may idle, in seconds. PostgreSQL 17 and
+        later end a transaction after three times as long. Only this limit ends a transaction if its client is cut off in
+        the middle of a batch, because the idle time-out starts with the Sync of the batch.
     """
 
     def __init__(self, where: str, timeout_s: float) -> None:
@@ -166,9 +166,9 @@ class DeadlineConnection(psycopg.Connection[Any]):
     def batch(self, *, ends: bool) -> Iterator[None]:
         """Send the statements of the block together, and wait for all answers.
 
-        The driver's pipeline ends with Sync and Flush. A Flush stops the server's ``idle_in_transaction_session_timeout``,
-        and a client that stands still would keep its row locks. So the pipeline stays open until the transaction *ends*.
-        Each batch before that ends with a Sync alone.
+        The driver ends a pipeline with Sync and Flush. A Flush stops the server's ``idle_in_transaction_session_timeout``,
+        so a stopped client would keep its row locks. The pipeline therefore stays open until the transaction *ends*, and
+        each earlier batch ends with Sync only.
         """
         if self._open_pipeline is None:
             self._open_pipeline = ExitStack()
