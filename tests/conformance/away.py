@@ -30,11 +30,12 @@ class GoingAway(Suite):
     def test_a_request_that_was_away_comes_back_as_a_new_arrival(
         self, manager: LockManager, other: LockManager
     ) -> None:
-        Polling(manager, "late", writes=[DAY1], deferred=DeferredGrant()).free()
+        Polling(manager, "late", writes=[DAY1], priority=10, deferred=DeferredGrant()).free()
         reader = other.acquire(owner="reader", reads=[DAY1])
         alter = Polling.queued(other, "alter", writes=["dw.flights"])
         back = Polling(other, "late", writes=[DAY1])
         assert back.blocked_by()[0] == "alter", "it went before a request that came while it was away"
+        assert back.listed().priority == 1
         other.release(reader)
         altered = alter.granted()
         back.blocked()

@@ -150,7 +150,8 @@ def start(
         whole=_lines(request.whole),
         more=formats.WRITES.text(),
     )
-    if existing is None or existing.state is not State.AWAY or request.has_slot:
+    # Without an invitation it had no turn, and its owner is a new arrival.
+    if existing is None or existing.state is not State.AWAY or not existing.turn or request.has_slot:
         return fresh
     if not invitations.keeps_position(call, Call(existing.attempt, existing.began), request.locks, existing.locked):
         return fresh
