@@ -74,6 +74,16 @@ def test_whoever_waits_and_lives_is_passed_for_no_longer_than_the_bound(
     assert story.episodes.passed == 1
 
 
+@pytest.mark.parametrize(("after_s", "broken"), [(STALE_S + PASSING_S - 0.1, False), (STALE_S + PASSING_S + 0.1, True)])
+def test_a_request_with_another_priority_has_joined_the_queue_again(after_s: float, broken: bool) -> None:
+    story = Story()
+    story.wait(0, "w", 5)
+    story.wait(3, "w", 0)
+    story.wait(3 + after_s, "p")
+    story.grant(3 + after_s, "p")
+    assert bool(story.broken) == broken, story.broken
+
+
 def test_the_time_in_line_counts_and_not_the_time_until_the_grant() -> None:
     story = Story()
     story.wait(0, "w")

@@ -63,6 +63,8 @@ class Episodes:
             spans = self._held.pop(lease_id := f"{key}-{old.ticket_epoch}")
             if new.state == TOMBSTONE:  # otherwise it is given back
                 self._held[lease_id] = [replace(span, ended=step.zxid) for span in spans]
+        if new.priority != old.priority:  # a person has changed it: it joins the queue again
+            self._places.pop(key, None)
         if new.state in (WAITING, INVITED):
             self._places.setdefault(key, Place(step.zxid, step.time_ms, new.priority))
         elif new.state != GRANTED and not new.kept:  # these two can wait again at their old place
