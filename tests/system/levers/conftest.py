@@ -17,7 +17,7 @@ from airflow_hivelock.spec import Owner
 from tests.support.airflow_server import AirflowServer, locks_in
 from tests.system.levers.mailbox import Mailbox
 from tests.system.levers.stores import INSTALLATION, STORES
-from tests.system.ui.browser import chromium, sign_in
+from tests.system.ui.browser import sign_in
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -156,7 +156,11 @@ def mailbox() -> Iterator[Mailbox]:
 
 @pytest.fixture(scope="session")
 def stores(
-    tmp_path_factory: pytest.TempPathFactory, zookeeper: ZooKeeperServer, postgres: PostgresServer, mailbox: Mailbox
+    tmp_path_factory: pytest.TempPathFactory,
+    zookeeper: ZooKeeperServer,
+    postgres: PostgresServer,
+    mailbox: Mailbox,
+    browser: Browser,
 ) -> Iterator[dict[str, Store]]:
     """By name. The leases of the past begin before Airflow starts, so that they are long."""
     urls = {"sales": f"zookeeper://{zookeeper.hosts}/levers?root=/levers_leases", "orders": postgres.url}
@@ -177,7 +181,6 @@ def stores(
         )
         stack.enter_context(airflow)
         (airflow.home / "gates").mkdir()
-        browser = stack.enter_context(chromium())
         for name in managers:
             for kind in ("daily", "spark", "heavy"):
                 airflow.unpause(f"{name}_{kind}", PATIENCE_S)

@@ -13,7 +13,7 @@ from airflow_hivelock.locks import connect
 from tests.support.servers import ZooKeeperServer
 from tests.support.servers.server import free_port
 from tests.system.ui import scene
-from tests.system.ui.browser import chromium, sign_in
+from tests.system.ui.browser import sign_in
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -50,14 +50,14 @@ class Stage:
 
 
 @pytest.fixture(scope="session")
-def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
+def stage(tmp_path_factory: pytest.TempPathFactory, browser: Browser) -> Iterator[Stage]:
     workdir = tmp_path_factory.mktemp("page")
     with ExitStack() as stack:
         zookeeper = stack.enter_context(ZooKeeperServer(workdir))
         manager = stack.enter_context(connect(zookeeper.url))
         stack.callback(scene.hive_lock(zookeeper).stop)
         leases = scene.play(manager)
-        nowhere = scene.connection(zookeeper) | {"port": free_port()}
+        nowhere = scene.connection(zookeeper) | {"host": f"127.0.0.1:{free_port()}"}
         more = {
             "crowd": scene.connection(zookeeper, CROWD, root=f"/{CROWD}_leases"),
             "away": nowhere,
@@ -65,4 +65,4 @@ def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
         }
         airflow = stack.enter_context(scene.api_server(workdir, zookeeper, **more))
         scene.tell(airflow.database_url)
-        yield Stage(airflow, zookeeper, manager, leases, stack.enter_context(chromium()))
+        yield Stage(airflow, zookeeper, manager, leases, browser)
