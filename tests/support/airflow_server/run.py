@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
@@ -53,6 +54,21 @@ class Run:
 
     def reach(self, state: str, task_id: str = "job") -> None:
         self.until(lambda: self.state(task_id) == state, f"{task_id} to be {state}")
+
+    def await_deferred(self, task_id: str = "job") -> None:
+        """Wait until a worker has deferred the task, and the scheduler knows that the worker has ended.
+
+        Airflow fails a task that is resumed and runs before the scheduler has learned that.
+        """
+        self.reach("deferred", task_id)
+        started = f"<TaskInstance: {self.dag_id}.{task_id} {self.run_id} [scheduled]"
+        ended = re.compile(f"Received executor event.*task_id='{task_id}', run_id='{re.escape(self.run_id)}'")
+
+        def told() -> bool:
+            log = (self.af.home / "scheduler.log").read_text()
+            return ended.search(log, max(0, log.rfind(started))) is not None
+
+        self.until(told, f"the scheduler to learn that {task_id} is deferred")
 
     def until(self, condition: Callable[[], T], what: str) -> T:
         return self.af.wait(condition, self.wait_s, f"{self.run_id}: {what}")

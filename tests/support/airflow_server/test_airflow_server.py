@@ -6,7 +6,6 @@ On SQLite: all others run on PostgreSQL.
 from __future__ import annotations
 
 import os
-import re
 import shutil
 import signal
 from datetime import UTC, datetime
@@ -17,7 +16,7 @@ import pytest
 
 from airflow_hivelock.locks import connect
 from tests.airflow import first_example
-from tests.support.airflow_server import AirflowServer, locks_in
+from tests.support.airflow_server import AirflowServer, Run, locks_in
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -59,18 +58,8 @@ def af(gates: Path, locks: Path, tmp_path_factory: pytest.TempPathFactory) -> It
 
 
 def deferred(af: AirflowServer, run_id: str) -> str:
-    """Wait until the run waits at its gate, and its scheduler knows; gives the run id back.
-
-    A task that is queued again before its executor's "success" of the deferral is read is failed by Airflow.
-    """
-    af.wait(
-        lambda: any(task.trigger_id for task in af.task_instances(DAG, run_id, "gate")),
-        RUN_TIMEOUT_S,
-        f"{run_id} to wait at its gate",
-    )
-    told = re.compile(f"Received executor event.*task_id='gate', run_id='{re.escape(run_id)}'")
-    scheduler = af.home / "scheduler.log"
-    af.wait(lambda: told.search(scheduler.read_text()), RUN_TIMEOUT_S, f"the scheduler to hear that {run_id} waits")
+    """Wait until the run waits at its gate; gives the run id back."""
+    Run(af, DAG, run_id).await_deferred("gate")
     return run_id
 
 

@@ -124,6 +124,7 @@ def deferred_cleared(play: Play, kind: str) -> None:
     run.clear("job")
     run.until(lambda: _attempt(play, run) == 2, "its next try to hold")
     play.until(lambda: running(play.lives()[-1].pid), "one that writes")
+    run.await_deferred()
 
 
 @_act("deferred: its run marked failed and deleted", KEEPER)
@@ -165,7 +166,7 @@ def _attempt(play: Play, run: Run) -> int:
 
 def _deferred(play: Play, kind: str) -> Run:
     run = play.at_work(f"{kind}_deferred")
-    run.reach("deferred")
+    run.await_deferred()
     return run
 
 
