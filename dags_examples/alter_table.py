@@ -1,4 +1,4 @@
-"""Change a big table safely: EXCLUSIVE on the whole table, so after everybody in it and before all that come later."""
+"""Change a big table under EXCLUSIVE. It waits for the earlier requests, and the later ones wait for it."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""A stretch of days in one job: wait until nobody uses any of them, then rerun them under one lease.
+"""Rerun a range of days in one job, under one lease.
 
-The sensor shows early, and without taking anything, who is in the way; the job's own locks are what protects it.
+The sensor shows the blockers early and locks nothing. The job's own locks protect the data.
 Trigger it with ``{"first": "2013-01-01", "last": "2013-01-31"}``.
 """
 

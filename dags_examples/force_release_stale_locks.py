@@ -1,10 +1,10 @@
-"""Free the locks that dead runs have left behind, and say which, whose and why.
+"""Free the locks that dead runs have left, and report each lease with its owner and the reason.
 
-Stale is a lease of this Airflow's own whose task and run are over, or unknown, under which nothing runs any more, and
-which has rested for the grace time. Because of this DAG the triggerer always runs the keeper, which frees most of them
-within a minute. What runs on a Celery worker's host is told there: name in ``QUEUES`` the queues that one host each serves,
-and each gets a task. The DAG starts for those that the keeper cannot judge, and twice a day besides. Trigger it with
-``{"dry_run": true}`` to be told what it would free, and free nothing.
+A lease is stale if it belongs to this Airflow, its task and its run have ended or are unknown, none of its work runs, and
+it is older than ``grace_minutes``. While this DAG is active, the triggerer runs the keeper, which frees most stale leases
+within a minute. The DAG starts for the leases that the keeper cannot check, and every twelve hours. Only a task on the same
+host can check the processes of a Celery worker: name the queue of each host in ``QUEUES``, and each queue gets a task.
+Trigger the DAG with ``{"dry_run": true}`` to list the stale leases and free none.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ except ImportError:  # before Airflow 3.2
     from airflow.timetables.trigger import DeltaTriggerTimetable  # type: ignore[assignment]
 
 QUEUES: list[str] = []
-"""Of workers that serve a queue of their own: ``airflow celery worker --queues default,worker-7``."""
+"""The queues of single hosts: ``airflow celery worker --queues default,worker-7``."""
 
 with DAG(
     "force_release_stale_locks",
@@ -37,8 +37,8 @@ with DAG(
     default_args={"retries": 2, "retry_delay": timedelta(minutes=1)},  # the first run may come before the API server
     render_template_as_native_obj=True,
     params={
-        "dry_run": Param(False, type="boolean", description="only say what would be freed"),
-        "grace_minutes": Param(5, type="number", minimum=0, description="leave alone what is younger than this"),
+        "dry_run": Param(False, type="boolean", description="only list what would be freed"),
+        "grace_minutes": Param(5, type="number", minimum=0, description="do not free younger leases"),
     },
     tags=["hivelock"],
 ):

@@ -1,4 +1,4 @@
-"""One day's late flights by a job that runs in Hive: it waits for its locks without a worker slot, and Hive's other users meet them.
+"""One day's late flights, by a job in Hive. It waits for its locks without a worker slot.
 
 Needs ``apache-airflow-providers-apache-hive``, and a connection of type ``hiveserver2``. Hive locks each statement by itself; in this
 session it takes none where it locks in ZooKeeper, for it would wait for those of its own task.

@@ -145,7 +145,7 @@ def connect(url: str) -> LockManager:
             except ImportError as error:
                 extra = "mysql" if database in ("mysql", "mariadb") else "postgres"
                 raise Unsupported(
-                    f"{parts.scheme}:// needs SQLAlchemy: pip install 'airflow-hivelock[{extra}]'"
+                    f"{parts.scheme}:// needs SQLAlchemy 2.0.36 or later: pip install 'airflow-hivelock[{extra}]'"
                 ) from error
             return LockManager(DatabaseBackend.connect(url))
         case "metastore":

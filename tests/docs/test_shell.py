@@ -20,6 +20,7 @@ import pytest
 from airflow.cli import cli_parser
 from airflow.models import Connection
 
+import airflow_hivelock
 from airflow_hivelock import hooks
 from airflow_hivelock.cli import command as cli
 from tests.docs import connections
@@ -34,6 +35,7 @@ SHELL = re.compile(r"&&|\|\||[|;{}()<>`*]|\$\(")
 
 TARGETS = re.findall(r"^([a-z-]+):", (PROJECT / "Makefile").read_text(), re.MULTILINE)
 PACKAGE = tomllib.loads((PROJECT / "pyproject.toml").read_text())["project"]
+WHEEL = f"dist/airflow_hivelock-{airflow_hivelock.__version__}-py3-none-any.whl"
 DEADLINE_S = "240"
 
 
@@ -91,9 +93,13 @@ class Pages:
             case ["pip", "install", airflow, "--constraint", constraints]:
                 version = airflow.removeprefix("apache-airflow==")
                 assert constraints.endswith(f"/constraints-{version}/constraints-3.11.txt"), command
-            case ["pip", "install", package, "--find-links", "dist"]:
-                _, extras = re.fullmatch(rf"({PACKAGE['name']})\[([\w,]+)\]", package).groups()  # type: ignore[union-attr]
-                assert set(extras.split(",")) <= PACKAGE["optional-dependencies"].keys(), command
+            case ["pip", "install", "--no-deps", wheel]:
+                assert wheel == WHEEL, command
+            case ["pip", "install", wheel, _] if wheel.startswith("./dist/"):
+                extra = wheel.removeprefix(f"./{WHEEL}[").removesuffix("]")
+                assert extra in PACKAGE["optional-dependencies"], command
+            case ["pip", "install", *packages] if packages[0].startswith("kazoo"):
+                assert set(packages) <= {*PACKAGE["dependencies"], "tabulate"}, command
             case ["pip", "install", package]:
                 name, extras = re.fullmatch(r"([\w-]+)(?:\[([\w,]+)\])?", package).groups()  # type: ignore[union-attr]
                 assert name == PACKAGE["name"], f"{command}: this is {PACKAGE['name']}"
