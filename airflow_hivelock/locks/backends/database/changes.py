@@ -78,7 +78,8 @@ def end_by_force(
 
     :param which: see :meth:`.Store.end`.
     """
-    wanted = select(store.tables.request).where(where, getattr(store, which))
+    # Locked, so that no work starts and no process takes over after the check.
+    wanted = select(store.tables.request).where(where, getattr(store, which)).with_for_update()
 
     def end(transaction: StoreTransaction) -> bool:
         store.admit(transaction)
@@ -113,10 +114,11 @@ def release_part(store: Store, lease: Lease, objects: frozenset[LockObject]) -> 
         if left == record.locked:
             return record.lease
         written, lock, request = record.without(left), store.tables.lock, store.tables.request
-        transaction.ask(delete(lock).where(lock.c.place == record.place))
-        kept = RequestedLocks(store.tables.name, record.owner_key, left)
-        if not store.put(transaction, written, record, kept).count:
+        # The request's row first, as a release does. In another order, the two could wait for each other.
+        if not store.put(transaction, written, record).count:
             return None  # another process released it at this moment
+        transaction.ask(delete(lock).where(lock.c.place == record.place))
+        store.put_locks(transaction, record.place, RequestedLocks(store.tables.name, record.owner_key, left))
         store.dialect.notify(transaction, record.place)
         # After the notification, which finds the waiters by the column that this clears.
         waits = request.c.ahead == record.place, request.c.state == State.WAITING.value

@@ -30,7 +30,6 @@ from sqlalchemy import (
     bindparam,
     cast,
     create_engine,
-    delete,
     event,
     func,
     literal_column,
@@ -189,12 +188,10 @@ class PostgreSQL(DatabaseDialect):
         )
 
     def end(self, transaction: StoreTransaction, ended: Update, without_locks: Delete, **values: Any) -> Answer:
+        # Not as one statement: its DELETE would miss rows that were inserted while its UPDATE waited for the request's row.
         if ended not in self._ends:
-            request, lock = self.tables.request.c, self.tables.lock
-            gone = ended.returning(request.place, request.watched).cte("gone")
-            removed = delete(lock).where(lock.c.place.in_(select(gone.c.place))).cte("removed")
-            self._ends[ended] = select(gone).add_cte(removed)
-        return transaction.ask(self._ends[ended], **values)
+            self._ends[ended] = ended.returning(self.tables.request.c.watched)
+        return super().end(transaction, self._ends[ended], without_locks, **values)
 
     def notify_process(self, transaction: StoreTransaction, process: str) -> None:
         transaction.ask(_NOTIFY, channel=f"{self._channel} {process[:CLIENT_LENGTH]}", payload=process)

@@ -253,8 +253,12 @@ class Store(Sessions):
             to = {f"to_{name}": values[name] for name in changed}
             written = transaction.ask(_change(self.tables.request, tuple(changed)), **to, **was)
         if locks is not None:
-            transaction.ask(self.dialect.insert_locks, of_place=record.place, rows=locks.rows)
+            self.put_locks(transaction, record.place, locks)
         return written
+
+    def put_locks(self, transaction: StoreTransaction, place: int, locks: RequestedLocks) -> None:
+        """Write the rows of *locks* of the request at *place*."""
+        transaction.ask(self.dialect.insert_locks, of_place=place, rows=locks.rows)
 
     @cached_property
     def without_locks(self) -> Delete:
