@@ -31,6 +31,7 @@ from airflow_hivelock.locks import (
 )
 from airflow_hivelock.locks.backends.database import notifier
 from airflow_hivelock.locks.backends.database.acquisition import DatabaseAcquisition
+from airflow_hivelock.locks.model import LeaseLimit
 from tests.backends.databases import DAY, HANG_S, change, database, statements
 from tests.conformance import Polling
 
@@ -302,6 +303,17 @@ def test_a_watch_is_told_without_a_look(opened: Connect) -> None:
     assert other.backend.watch([LockObject.parse(DAY)], changed.set), "nothing is there that could go"
 
 
+def test_a_request_without_locks_hides_no_other(opened: Connect) -> None:
+    with opened() as manager:
+        manager.acquire(owner="broken", writes=[DAY], limit=LeaseLimit("few", 2))
+        change(manager, locks="'{}'")
+        manager.acquire(owner="whole", writes=["dw.other"])
+        assert [lease.owner for lease in manager.leases()] == ["whole"]
+        assert manager.requests()[1] == []
+        with pytest.raises(StoreCorrupted, match="broken names no locks"):
+            manager.acquire(owner="next", writes=["dw.third"], limit=LeaseLimit("few", 2))
+
+
 # The way there.
 
 
@@ -320,6 +332,7 @@ def test_a_watch_is_told_without_a_look(opened: Connect) -> None:
         "oracle://ann:s3cret@127.0.0.1/db",
         "sqlite://",
         "sqlite:///leases.db?max_lease_s=0",
+        "sqlite:///leases.db?expire=frees",
     ],
 )
 def test_no_error_tells_the_password(url: str) -> None:
@@ -329,7 +342,7 @@ def test_no_error_tells_the_password(url: str) -> None:
     while cause:
         assert "s3cret" not in f"{cause} {cause!r}"
         cause = cause.__cause__
-    if "timeout_s=2" not in url and "expirey" not in url:
+    if "timeout_s=2" not in url:
         assert isinstance(refused.value, InvalidRequest)
 
 

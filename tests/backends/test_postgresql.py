@@ -11,7 +11,16 @@ import psycopg
 import pytest
 from sqlalchemy import literal, select, text
 
-from airflow_hivelock.locks import HiveLockError, Lease, LockObject, LockTimeout, StoreUnavailable, connect, rules
+from airflow_hivelock.locks import (
+    HiveLockError,
+    InvalidRequest,
+    Lease,
+    LockObject,
+    LockTimeout,
+    StoreUnavailable,
+    connect,
+    rules,
+)
 from airflow_hivelock.locks.backends.database import DatabaseBackend, notifier
 from airflow_hivelock.locks.backends.database.postgresql_session import DeadlineConnection
 from airflow_hivelock.locks.hive import coverage
@@ -330,3 +339,26 @@ def test_a_session_whose_socket_is_gone_is_no_longer_used(postgres_url: str, mon
         with pytest.raises(StoreUnavailable, match="connection socket closed"):
             database(manager).transact(cut)
         assert manager.release(manager.acquire(owner="another", writes=[DAY]))
+
+
+def test_only_one_call_fails_after_the_server_has_ended_all_sessions(postgres_url: str) -> None:
+    with connect(postgres_url) as manager, connect(postgres_url) as other:
+        pooled = [database(manager).engine.raw_connection() for _ in range(3)]
+        pids = [each.driver_connection.info.backend_pid for each in pooled]  # type: ignore[union-attr]
+        for each in pooled:
+            each.close()
+        with database(other).engine.connect() as connection:
+            connection.execute(
+                text("SELECT pg_terminate_backend(pid) FROM unnest(CAST(:pids AS int[])) AS pid"), {"pids": pids}
+            )
+        with pytest.raises(StoreUnavailable):
+            manager.acquire(owner="first", writes=[DAY])
+        assert manager.release(manager.acquire(owner="second", writes=[DAY]))
+
+
+@pytest.mark.parametrize(
+    "option", ["timeout=20", "connect_timeout=soon", "timeout_s=800000"], ids=["unknown", "malformed", "too long"]
+)
+def test_a_wrong_option_is_named(option: str, postgres_url: str) -> None:
+    with pytest.raises(InvalidRequest, match=option.partition("=")[0]):
+        connect(f"{postgres_url}&{option}").close()

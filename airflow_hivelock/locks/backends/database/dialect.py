@@ -158,6 +158,10 @@ class DatabaseDialect(ABC):
         See :meth:`.StoreTables.insert_locks`.
         """
 
+    def lost(self, session: Any) -> bool:
+        """Whether the server has ended this session. By default unknown, so False."""
+        return False
+
     def end(self, transaction: StoreTransaction, ended: Update, without_locks: Delete, **values: Any) -> Answer:
         """Run *ended*, which ends a request, and *without_locks*.
 

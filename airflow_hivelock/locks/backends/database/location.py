@@ -10,7 +10,7 @@ from sqlalchemy import exc, make_url
 from airflow_hivelock.locks.backends.database.store import PASSING_S, Store
 from airflow_hivelock.locks.backends.database.tables import StoreTables
 from airflow_hivelock.locks.errors import InvalidRequest, Unsupported
-from airflow_hivelock.locks.url import seconds
+from airflow_hivelock.locks.url import DAY_S, seconds
 from airflow_hivelock.locks.url import shown as without_passwords
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ def open_store(text: str) -> tuple[Store, float | None]:
     url = url.difference_update_query(OPTIONS)
     schema = options.get("schema") or SCHEMAS.get(url.get_backend_name(), "")
     tables = StoreTables(options.get("prefix", "hivelock_"), schema)
-    timeout_s = seconds("timeout_s", options.get("timeout_s", "10"))
+    timeout_s = seconds("timeout_s", options.get("timeout_s", "10"), most_s=DAY_S)
     passing_s = seconds("passing_s", options.get("passing_s", PASSING_S), or_none=True)
     dialect = _dialect(url, tables, timeout_s)
     try:

@@ -187,6 +187,9 @@ class PostgreSQL(DatabaseDialect):
             "it.{}",
         )
 
+    def lost(self, session: Any) -> bool:
+        return bool(session.closed)
+
     def end(self, transaction: StoreTransaction, ended: Update, without_locks: Delete, **values: Any) -> Answer:
         # Not as one statement: its DELETE would miss rows that were inserted while its UPDATE waited for the request's row.
         if ended not in self._ends:

@@ -16,7 +16,7 @@ import psycopg
 from psycopg.pq import TransactionStatus
 from psycopg.sql import SQL, Identifier
 
-from airflow_hivelock.locks.errors import Unsupported
+from airflow_hivelock.locks.errors import InvalidRequest, Unsupported
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator, Mapping
@@ -71,7 +71,7 @@ class SessionFactory:
         self._where, self._timeout_s = where, timeout_s
         most = dict.fromkeys(("statement_timeout", "idle_in_transaction_session_timeout"), str(most_ms))
         self._settings = {**most, **SETTINGS}
-        self._since_17 = {"transaction_timeout": str(3 * most_ms)}
+        self._since = {140000: {"idle_session_timeout": "0"}, 170000: {"transaction_timeout": str(3 * most_ms)}}
         self._trusted = False
 
     def open(self, args: Any, settings: Mapping[str, Any]) -> DeadlineConnection:
@@ -94,7 +94,10 @@ class SessionFactory:
         return session
 
     def _connect(self, args: Any, settings: Mapping[str, Any]) -> DeadlineConnection:
-        session = DeadlineConnection.connect(*args, **settings)
+        try:
+            session = DeadlineConnection.connect(*args, **settings)
+        except psycopg.ProgrammingError as error:
+            raise InvalidRequest(f"{self._where}: {error}. Correct the options of the lock store's URL") from error
         session.answer_s = 2 * self._timeout_s
         session.autocommit = True
         return session
@@ -132,7 +135,9 @@ class SessionFactory:
 
         :raises Unsupported: the server has other values afterwards.
         """
-        wanted = self._settings | (self._since_17 if session.info.server_version >= 170000 else {})
+        wanted = dict(self._settings)
+        for version, settings in self._since.items():
+            wanted |= settings if session.info.server_version >= version else {}
         session.execute(_SET, (list(wanted), list(wanted.values())))
         found = dict(session.execute(_READ_BACK, (list(wanted),)).fetchall())
         if lost := [f"{name} is {found.get(name)}" for name, value in wanted.items() if found.get(name) != value]:

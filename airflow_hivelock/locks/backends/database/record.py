@@ -26,6 +26,7 @@ from airflow_hivelock.locks.backends.database.values import (
     MOST_US,
     decode,
     decode_objects,
+    decode_request,
     decode_works,
     encode,
     encode_works,
@@ -246,7 +247,7 @@ class Record(NamedTuple):
     @property
     def locked(self) -> tuple[Lock, ...]:
         """Its locks. Raises StoreCorrupted if another program wrote them."""
-        return decode(self.locks, self.owner)
+        return decode_request(self.locks, self.owner)
 
     @property
     def worked(self) -> tuple[Work, ...]:

@@ -73,8 +73,11 @@ class Sessions:
         try:
             yield pooled.driver_connection
         except BaseException:
+            lost = self.dialect.lost(pooled.driver_connection)
             # it may be cut off, or in the middle of an answer; and an open transaction must not stay
             pooled.invalidate()
+            if lost:  # the server has probably ended the others, too: each would fail one more call
+                self.engine.dispose()
             raise
         finally:
             pooled.close()

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import BigInteger, bindparam, create_engine, event, func, literal_column, select, type_coerce
+from sqlalchemy import BigInteger, bindparam, create_engine, event, exc, func, literal_column, select, type_coerce
 
 from airflow_hivelock.locks.backends.database.dialect import DatabaseDialect, Listener
 from airflow_hivelock.locks.backends.database.transaction import received
@@ -53,6 +53,8 @@ class SQLite(DatabaseDialect):
             raise InvalidRequest(
                 f"{url} names no file. Name one, as in sqlite:///leases.db. To keep locks in memory, use memory://"
             )
+        if url.query:
+            raise InvalidRequest(f"{url.set(query={})} has no option {min(url.query)!r}. Correct or remove it")
         settings: dict[str, Any] = {"connect_args": {"timeout": self.timeout_s}, "pool_timeout": self.timeout_s}
         engine = create_engine(url, paramstyle="named", isolation_level="AUTOCOMMIT", **settings)
         event.listen(engine, "connect", partial(_opened, self.timeout_s))
@@ -114,7 +116,7 @@ class SQLiteListener(Listener):
         seen = self._seen
         try:
             self._seen = int(self._connection.exec_driver_sql("PRAGMA data_version").scalar_one())
-        except sqlite3.Error as error:
+        except exc.DBAPIError as error:
             raise StoreUnavailable(f"the change counter cannot be read: {error}") from error
         return seen != self._seen
 

@@ -12,7 +12,7 @@ from airflow_hivelock.locks.backends.database import candidate
 from airflow_hivelock.locks.backends.database.candidate import Candidate, Entered, Living
 from airflow_hivelock.locks.backends.database.record import BY_OTHERS, BY_WAITERS, HAS_LOCKS, Record, State
 from airflow_hivelock.locks.backends.database.sessions import Sessions
-from airflow_hivelock.locks.backends.database.values import decode, encode, later, parse_group
+from airflow_hivelock.locks.backends.database.values import decode_request, encode, later, parse_group
 from airflow_hivelock.locks.errors import StoreCorrupted, UpgradeNeeded
 from airflow_hivelock.locks.model import owner_key
 
@@ -130,7 +130,10 @@ class Store(Sessions):
             first["drawn"],
             record,
             [Candidate.of(row, locks.excluded[row["object_key"]]) for row in others(conflicting)],
-            [Candidate.of(row, decode(row["locks"], row["owner"])[-1], row["lease_group"]) for row in others(in_group)],
+            [
+                Candidate.of(row, decode_request(row["locks"], row["owner"])[-1], row["lease_group"])
+                for row in others(in_group)
+            ],
             next(map(parse_group, settings.rows), None) if settings else None,
         )
 

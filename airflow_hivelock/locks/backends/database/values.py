@@ -39,6 +39,13 @@ def decode(text: str, whose: str) -> tuple[Lock, ...]:
     return _read(_decoded, text, f"the locks of {whose}")
 
 
+def decode_request(text: str, whose: str) -> tuple[Lock, ...]:
+    """Parse the locks of a request, which has at least one. Raises StoreCorrupted if another program wrote them."""
+    if not (locks := decode(text, whose)):
+        raise StoreCorrupted(f"the request of {whose} names no locks. Another program wrote it")
+    return locks
+
+
 def decode_works(text: str, whose: str) -> tuple[Work, ...]:
     """Parse the work under a lease. Raises StoreCorrupted if another program wrote it."""
     return _read(_decoded_works, text, f"the works under the lease of {whose}")
