@@ -55,7 +55,9 @@ def stage(tmp_path_factory: pytest.TempPathFactory, browser: Browser) -> Iterato
     with ExitStack() as stack:
         zookeeper = stack.enter_context(ZooKeeperServer(workdir))
         manager = stack.enter_context(connect(zookeeper.url))
-        stack.callback(scene.hive_lock(zookeeper).stop)
+        hive = scene.hive_lock(zookeeper)
+        stack.callback(hive.close)
+        stack.callback(hive.stop)
         leases = scene.play(manager)
         nowhere = scene.connection(zookeeper) | {"host": f"127.0.0.1:{free_port()}"}
         more = {
