@@ -59,7 +59,6 @@ if TYPE_CHECKING:
         Connection,
         Delete,
         Engine,
-        Executable,
         Select,
         TextClause,
         Update,
@@ -106,7 +105,7 @@ class PostgreSQL(DatabaseDialect):
     def __init__(self, tables: StoreTables, timeout_s: float) -> None:
         super().__init__(tables, timeout_s)
         self._channel = f"airflow_hivelock {tables.key:x}"
-        self._ends: dict[Update, Executable] = {}
+        self._ends: dict[Update, Update] = {}
         self.sequence = Sequence(f"{tables.prefix}number", schema=tables.schema or None)
 
     @property
