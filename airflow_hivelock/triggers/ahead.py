@@ -11,6 +11,7 @@ from airflow_hivelock import comms
 from airflow_hivelock.locks.errors import CannotTell, HiveLockError
 from airflow_hivelock.locks.invalid import printable
 from airflow_hivelock.spec import Owner
+from airflow_hivelock.triggers.threads import Threads
 from airflow_hivelock.work.hosts import declares_gone
 
 if TYPE_CHECKING:
@@ -93,6 +94,7 @@ class _Trail:
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.loop = loop
+        self._threads = Threads(1)
         self._one = asyncio.Lock()
         self._next: asyncio.Task[Sequence[ForcedRelease]] | None = None
         self._rests_until = 0.0
@@ -110,7 +112,7 @@ class _Trail:
             self._next = None
             began = self.loop.time()
             try:
-                return await asyncio.to_thread(manager.audit)
+                return await self._threads.run(manager.audit)
             except HiveLockError:
                 return ()
             finally:

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 from airflow_hivelock.locks.errors import CannotTell
 from airflow_hivelock.locks.invalid import printable
 from airflow_hivelock.spark.driver_work import work_name
-from airflow_hivelock.triggers.looks import free
 from airflow_hivelock.work.stale import judge_driver
 
 if TYPE_CHECKING:
@@ -52,7 +51,7 @@ async def _free(
         return f"it cannot be checked: {error!r}" if _left_s(lease, now) < 0 else None
     if not verdict.stale:
         return None
-    return await free(manager, installation, lease, verdict, log)
+    return await looks.free(manager, installation, lease, verdict, log)
 
 
 def _left_s(lease: Lease, now: datetime) -> float:

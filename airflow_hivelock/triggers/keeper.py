@@ -40,7 +40,8 @@ from airflow_hivelock.spec import Owner
 from airflow_hivelock.triggers.arguments import Further, written
 from airflow_hivelock.triggers.connection import Trial
 from airflow_hivelock.triggers.drivers import free_drivers
-from airflow_hivelock.triggers.looks import Looks, free
+from airflow_hivelock.triggers.looks import Looks
+from airflow_hivelock.triggers.threads import Threads
 from airflow_hivelock.work.stale import Verdict, is_for_its_task, judge_owner, judge_task, judge_work
 
 if TYPE_CHECKING:
@@ -90,7 +91,8 @@ class HiveLockKeeper(BaseEventTrigger):
         self._hook: HiveLockHook | None = None
         self._trial = Trial(every_s)
         self._over_since: dict[str, float] = {}
-        self._looks = Looks()
+        self._threads = Threads()  # its own, because waiters can use up theirs
+        self._looks = Looks(self._threads)
         self._swept_at = 0.0
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
@@ -146,9 +148,9 @@ class HiveLockKeeper(BaseEventTrigger):
         hook, answers = await self._load()
         if not self._trial.is_due(hook.settings):
             return {}
-        manager = await asyncio.to_thread(hook.manager)
-        (standing, waiters), now = await asyncio.to_thread(lambda: (manager.requests(), manager.now()))
-        for lease in await asyncio.to_thread(reservations.end_over, manager, standing, now):
+        manager = await self._threads.run(hook.manager)
+        (standing, waiters), now = await self._threads.run(lambda: (manager.requests(), manager.now()))
+        for lease in await self._threads.run(reservations.end_over, manager, standing, now):
             self.log.info("Released the reservation of %s, because its time is over", printable(lease.owner))
         owned = _owned(standing, hook.installation)
         deferred = _owned((waiter for waiter in waiters if waiter.waits_for is WaitsFor.SLOT), hook.installation)
@@ -164,11 +166,11 @@ class HiveLockKeeper(BaseEventTrigger):
             if _is_due(lease, now) and not (lease.id in suspects and await self._lapses(owner)):
                 await self._renew(manager, lease)
         for waiter in gone:
-            if await asyncio.to_thread(manager.forget_deferred, waiter.owner, waiter.attempt):
+            if await self._threads.run(manager.forget_deferred, waiter.owner, waiter.attempt):
                 self.log.info("Removed the deferred request of %s, because its task is over", printable(waiter.owner))
         if time.monotonic() > self._swept_at + SWEEP_S:
             with suppress(UpgradeNeeded):  # a later version's keeper sweeps; this one only renews
-                await asyncio.to_thread(manager.sweep)
+                await self._threads.run(manager.sweep)
             self._swept_at = time.monotonic()
         metrics.standing(standing, waiters, now, hook.installation, len(suspects))
         self._trial.worked(hook.settings)
@@ -245,7 +247,7 @@ class HiveLockKeeper(BaseEventTrigger):
             if first:
                 self.log.info("Keeping lease %s of %s: %s", lease.id, printable(lease.owner), verdict.reason)
             return None
-        return await free(manager, installation, lease, verdict, self.log)
+        return await self._looks.free(manager, installation, lease, verdict, self.log)
 
     async def _lapses(self, owner: Owner) -> bool:
         """Whether a suspect lease of *owner* may expire, because its run is over."""
@@ -256,7 +258,7 @@ class HiveLockKeeper(BaseEventTrigger):
 
     async def _renew(self, manager: LockManager, lease: Lease) -> None:
         try:
-            await asyncio.to_thread(manager.renew, lease)
+            await self._threads.run(manager.renew, lease)
         except (LockLost, ExceedsMaxLeaseTime) as error:
             self.log.info("Not renewed: %s", error)
         except StoreUnavailable:

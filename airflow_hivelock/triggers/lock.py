@@ -1,14 +1,13 @@
 """Triggers that wait for locks in the triggerer, where a wait uses no worker slot.
 
-All waiters of a triggerer share one lock manager, and so one session with the lock store. Blocking calls run in a small
-pool of threads. The event loop only waits.
+All waiters of a triggerer share one lock manager, and so one session with the lock store. Blocking calls run in a few
+threads of the connection. The event loop only waits.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextvars
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -25,6 +24,7 @@ from airflow_hivelock.triggers.ahead import RunsAhead
 from airflow_hivelock.triggers.arguments import Further, written
 from airflow_hivelock.triggers.connection import hook_of
 from airflow_hivelock.triggers.keeper import HiveLockKeeper
+from airflow_hivelock.triggers.threads import Threads, of_waiters
 from airflow_hivelock.waiting import Look, Wait
 from airflow_hivelock.waiting.rounds import FIRST, Round, resume_s
 
@@ -39,7 +39,6 @@ T = TypeVar("T")
 AGAIN_S = 5.0
 """The pause of a superseded trigger before its end, in seconds, because Airflow can start it again at once."""
 
-_pool = ThreadPoolExecutor(8, "hivelock")
 _keepers: dict[str, asyncio.Task[None]] = {}
 
 
@@ -70,6 +69,7 @@ class LockTrigger(StrictNames, BaseTrigger):
         self._further = Further(spec)
         self._refused: Exception | None = None
         self._call: asyncio.Future[Any] | None = None
+        self._threads: Threads
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
         arguments = written(type(self), self._arguments())
@@ -166,7 +166,7 @@ class LockTrigger(StrictNames, BaseTrigger):
             with suppress(RuntimeError):  # the loop is closed, so the wait is over
                 loop.call_soon_threadsafe(changed.set)
 
-        hook = await hook_of(self.hivelock_conn_id)
+        hook = await self._hook()
         owner = self._owner(hook)
         if not await self._in_pool(lambda: spec.locks(hook, self.log)):  # this can read SQL
             return None
@@ -188,6 +188,12 @@ class LockTrigger(StrictNames, BaseTrigger):
             await ahead.tell_last(polled.ahead.asked())
         return outcome
 
+    async def _hook(self) -> HiveLockHook:
+        """The hook of the connection. After this, :meth:`_in_pool` uses the connection's threads."""
+        hook = await hook_of(self.hivelock_conn_id)
+        self._threads = of_waiters(hook)
+        return hook
+
     def _options(self, hook: HiveLockHook) -> dict[str, Any]:
         return {}
 
@@ -202,8 +208,7 @@ class LockTrigger(StrictNames, BaseTrigger):
 
     async def _in_pool(self, function: Callable[[], T]) -> T:
         """Run a blocking call in a thread. Return its result. Cancellation does not stop it: see :meth:`_settled`."""
-        context = contextvars.copy_context()  # so that its log lines are in the task's log
-        call = asyncio.get_running_loop().run_in_executor(_pool, context.run, function)
+        call = self._threads.start(function)
         call.add_done_callback(lambda done: done.cancelled() or done.exception())
         self._call = call
         return await asyncio.shield(call)

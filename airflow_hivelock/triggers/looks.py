@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
     from airflow_hivelock.locks.manager import LockManager
     from airflow_hivelock.locks.model import Lease
+    from airflow_hivelock.triggers.threads import Threads
     from airflow_hivelock.work.stale import Verdict
 
 LOOK_S = 30.0
@@ -23,10 +24,14 @@ LOOK_S = 30.0
 
 
 class Looks:
-    """The running checks, by lease id."""
+    """The running checks, by lease id.
 
-    def __init__(self) -> None:
+    :param threads: for calls to the lock store. A check has a separate thread.
+    """
+
+    def __init__(self, threads: Threads) -> None:
         self._running: dict[str, Future[Verdict]] = {}
+        self._threads = threads
 
     async def of(self, lease_id: str, judge: Callable[[], Verdict]) -> Verdict:
         """Call *judge* in a separate thread, because a silent cluster can block a thread for ever. Return its verdict.
@@ -51,17 +56,20 @@ class Looks:
         threading.Thread(target=look, name="hivelock-look", daemon=True).start()
         return await asyncio.wait_for(asyncio.wrap_future(looking), LOOK_S)
 
-
-async def free(manager: LockManager, installation: str, lease: Lease, verdict: Verdict, log: Any) -> str | None:
-    """Free a stale *lease* if it is unchanged. Return a reason if a user has to check it, else None."""
-    user = f"keeper of {installation}"
-    try:
-        freed = await asyncio.to_thread(manager.force_release, lease.id, reason=verdict.reason, user=user, seen=lease)
-    except StoreUnavailable:
-        raise
-    except HiveLockError as error:
-        return f"{verdict.reason}, but {error}"
-    if freed:
-        metrics.force_released()
-        log.info("Freed lease %s of %s: %s", lease.id, printable(lease.owner), verdict.reason)
-    return None
+    async def free(
+        self, manager: LockManager, installation: str, lease: Lease, verdict: Verdict, log: Any
+    ) -> str | None:
+        """Free a stale *lease* if it is unchanged. Return a reason if a user has to check it, else None."""
+        user = f"keeper of {installation}"
+        try:
+            freed = await self._threads.run(
+                manager.force_release, lease.id, reason=verdict.reason, user=user, seen=lease
+            )
+        except StoreUnavailable:
+            raise
+        except HiveLockError as error:
+            return f"{verdict.reason}, but {error}"
+        if freed:
+            metrics.force_released()
+            log.info("Freed lease %s of %s: %s", lease.id, printable(lease.owner), verdict.reason)
+        return None

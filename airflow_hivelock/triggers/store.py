@@ -11,7 +11,6 @@ from airflow.triggers.base import TriggerEvent
 from airflow_hivelock import metrics
 from airflow_hivelock.locks.errors import StoreUnavailable
 from airflow_hivelock.locks.pending import OUTAGE_S, Patience, Silent
-from airflow_hivelock.triggers.connection import hook_of
 from airflow_hivelock.triggers.lock import LockTrigger
 from airflow_hivelock.waiting.rounds import resume_s
 
@@ -35,7 +34,7 @@ class HiveLockStoreTrigger(LockTrigger):
     async def _event(self) -> TriggerEvent:
         loop = asyncio.get_running_loop()
         begun = loop.time()
-        hook = await hook_of(self.hivelock_conn_id)
+        hook = await self._hook()
         patience = Patience(None, OUTAGE_S, time.monotonic)
         while (silent := await self._in_pool(lambda: _ask(hook, patience))) is not None:
             if silent.first:

@@ -236,7 +236,7 @@ async def _changed(connection_id: str, change: Callable[[HiveLockHook], T], *rea
     :param reads: what the next request reads again. Otherwise the page would still show a released lease for a while.
     """
     await looks.checked(connection_id)
-    result = await looks.reads.ask(secrets.token_hex(8), lambda: change(HiveLockHook(connection_id)))
+    result = await looks.reads.ask((connection_id, secrets.token_hex(8)), lambda: change(HiveLockHook(connection_id)))
     looks.reads.forget(*((connection_id, *read) for read in reads))
     return result
 

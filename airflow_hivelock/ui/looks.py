@@ -53,7 +53,7 @@ MOST_SHOWN = 50
 COMPRESSION = 5
 
 reads = SharedReads("store", PATIENCE_S)
-asks = SharedReads("clusters", WORKS_WAIT_S)
+asks = SharedReads("clusters", WORKS_WAIT_S, threads=32)
 """The pool for questions to clusters. A silent cluster blocks only this pool, not the reads."""
 
 _uncollected = Uncollected()
@@ -140,7 +140,7 @@ def _expected_ends(
 
 async def connections() -> list[str]:
     """The ids of the connections to lock stores."""
-    return await reads.ask(("connections",), access.connection_ids, CONNECTIONS_FRESH_S)
+    return await reads.ask(("", "connections"), access.connection_ids, CONNECTIONS_FRESH_S)
 
 
 async def checked(connection_id: str) -> None:

@@ -1,6 +1,7 @@
-"""Runs reads of the lock store and questions to clusters in threads, so that they do not block the API server.
+"""Runs reads of lock stores and questions to clusters in threads, so that they do not block the API server.
 
-One read runs at a time for each key. A request waits for a limited time. After a slow read, the next one is delayed.
+One read runs at a time for each key. A request waits for a limited time. After a slow read, the next one is delayed. Each
+lock store has its own threads, so that a silent store delays no other store's reads.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ import asyncio
 import gc
 import threading
 import time
+from collections import defaultdict
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -20,12 +22,14 @@ from airflow_hivelock.locks.errors import CannotTell, StoreUnavailable
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterator
 
+    Key = tuple[Hashable, ...]
+
 T = TypeVar("T")
 
-THREADS = 32
+THREADS = 8
 MOST_KEPT = 200
 MOST_UNDER_WAY = 200
-"""The largest number of reads that wait for a thread or an answer. More reads are refused at once."""
+"""The largest number of one store's reads that wait for a thread or an answer. More reads are refused at once."""
 
 REST = 4.0
 """The pause after a read, as a multiple of the read's duration. So reads use at most a fifth of the time."""
@@ -46,20 +50,27 @@ class _SharedRead:
 
 
 class SharedReads:
-    """A pool of threads for slow reads. Requests for the same key share one read, and reuse a recent answer.
+    """Pools of threads for slow reads. Requests for the same key share one read, and reuse a recent answer.
+
+    The first item of a key is the connection of the read, or another name of what is read. Each has its own threads.
 
     :param name: the name of the threads.
     :param patience_s: the longest wait of a request. The read then continues, and no other read of its key starts.
+    :param threads: the largest number of threads of each pool.
     """
 
-    def __init__(self, name: str, patience_s: float, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self, name: str, patience_s: float, clock: Callable[[], float] = time.monotonic, threads: int = THREADS
+    ) -> None:
         self._patience_s = patience_s
         self._clock = clock
-        self._pool = ThreadPoolExecutor(THREADS, f"hivelock-{name}")
-        self._reads: dict[Hashable, _SharedRead] = {}
+        self._pools: dict[Hashable, ThreadPoolExecutor] = defaultdict(
+            lambda: ThreadPoolExecutor(threads, f"hivelock-{name}")
+        )
+        self._reads: dict[Key, _SharedRead] = {}
         self._lock = threading.RLock()  # reentrant, because a quick read can end while it is being stored
 
-    async def ask(self, key: Hashable, read: Callable[[], T], max_age_s: float = 0.0) -> T:
+    async def ask(self, key: Key, read: Callable[[], T], max_age_s: float = 0.0) -> T:
         """Return the result of *read*, or a cached result that is at most *max_age_s* old.
 
         :raises StoreUnavailable: there was no result in time.
@@ -69,9 +80,7 @@ class SharedReads:
             return future.result()
         raise StoreUnavailable(f"the lock store gave no answer within {self._patience_s:g} s")
 
-    async def glance(
-        self, key: Hashable, read: Callable[[], T], max_age_s: float, keep_s: float, wait_s: float
-    ) -> T | None:
+    async def glance(self, key: Key, read: Callable[[], T], max_age_s: float, keep_s: float, wait_s: float) -> T | None:
         """As :meth:`ask`, but wait for at most *wait_s*.
 
         After that, return the last answer if it is at most *keep_s* old. None if there is none.
@@ -86,26 +95,27 @@ class SharedReads:
         future: Future[T] = shared.future
         return future.result() if await _done_within(future, wait_s) else None
 
-    def is_asked(self, key: Hashable, at_least_s: float) -> bool:
+    def is_asked(self, key: Key, at_least_s: float) -> bool:
         """Whether the read of *key* has run in a thread for *at_least_s* without an answer."""
         shared = self._reads.get(key)
         return shared is not None and shared.future.running() and self._clock() - shared.started >= at_least_s
 
-    def forget(self, *keys: Hashable) -> None:
+    def forget(self, *keys: Key) -> None:
         """Drop the cached answers of these keys."""
         with self._lock:
             for key in keys:
                 self._reads.pop(key, None)
 
-    def _shared(self, key: Hashable, read: Callable[[], T], max_age_s: float) -> _SharedRead:
+    def _shared(self, key: Key, read: Callable[[], T], max_age_s: float) -> _SharedRead:
         with self._lock:
             shared, now = self._reads.get(key), self._clock()
             if shared is None or shared.is_old(now, max_age_s):
-                if sum(each.ended is None for each in self._reads.values()) >= MOST_UNDER_WAY:
+                under_way = [each for each in self._reads if each[0] == key[0] and self._reads[each].ended is None]
+                if len(under_way) >= MOST_UNDER_WAY:
                     raise StoreUnavailable(f"{MOST_UNDER_WAY} reads are under way, and none of them has been answered")
                 if shared is not None:
                     shared.before = None
-                shared = self._reads[key] = _SharedRead(self._pool.submit(_safely, read), now, before=shared)
+                shared = self._reads[key] = _SharedRead(self._pools[key[0]].submit(_safely, read), now, before=shared)
                 shared.future.add_done_callback(partial(self._end, shared))
             return shared
 

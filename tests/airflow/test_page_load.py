@@ -84,10 +84,10 @@ def test_a_dear_look_is_left_alone_for_a_while_and_its_last_answer_does_meanwhil
 
     async def play() -> None:
         shared = SharedReads("store", 60, clock=lambda: clock_s[0])
-        glance = partial(shared.glance, "look", read, 1.0, 60.0, 0.05)
+        glance = partial(shared.glance, ("look",), read, 1.0, 60.0, 0.05)
         assert await glance() is None, "nobody waits for the first either"
         gate.set()
-        assert await shared.ask("look", read, 1.0) == 1
+        assert await shared.ask(("look",), read, 1.0) == 1
         clock_s[0] += 7
         assert await glance() == 1
         assert len(reads) == 1, "it took two seconds: it rests for eight"
@@ -97,7 +97,7 @@ def test_a_dear_look_is_left_alone_for_a_while_and_its_last_answer_does_meanwhil
         clock_s[0] += 60
         assert await glance() is None, "too old"
         gate.set()
-        assert await shared.ask("look", read, 1.0) == 2
+        assert await shared.ask(("look",), read, 1.0) == 2
 
     asyncio.run(play())
 

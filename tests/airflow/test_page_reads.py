@@ -128,9 +128,10 @@ def test_a_hundred_dialogs_on_a_silent_cluster_leave_the_page_quick(
             dialogs, others = asyncio.run(play())
         finally:
             # In this order: a thread without its connection would take the next question and connect again.
-            looks.asks._pool.shutdown(wait=False, cancel_futures=True)
+            pool = looks.asks._pools["work"]
+            pool.shutdown(wait=False, cancel_futures=True)
             silent.close()  # resets the connections, which were never accepted
-            looks.asks._pool.shutdown()
+            pool.shutdown()
     took_s = sorted(took for took, _ in others)
     longest_s = max(took for took, _ in dialogs)
     print(
