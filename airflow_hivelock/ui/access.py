@@ -153,9 +153,15 @@ def hidden(dag_ids: Iterable[str], user: Any) -> frozenset[str]:
 
 
 def connection_ids() -> list[str]:
-    """The ids of ``hivelock`` connections: in the database, in the environment, and in ``[hivelock] connections``."""
+    """The ids of ``hivelock`` connections: in the database, in the environment, and in ``[hivelock] connections``.
+
+    Connections of a team are not included, because Airflow returns them only to the tasks of that team.
+    """
+    ours = select(Connection.conn_id).where(Connection.conn_type == HiveLockHook.conn_type)
+    if hasattr(Connection, "team_name"):  # not before Airflow 3.2
+        ours = ours.where(Connection.team_name.is_(None))
     with create_session() as session:
-        stored = session.scalars(select(Connection.conn_id).where(Connection.conn_type == HiveLockHook.conn_type)).all()
+        stored = session.scalars(ours).all()
     names = (name.removeprefix(_ENVIRONMENT).lower() for name in os.environ if name.startswith(_ENVIRONMENT))
     # Airflow 3.1 would split fallback=[] as text.
     elsewhere = [name for name in conf.getlist("hivelock", "connections", fallback="") if name]

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
+from airflow.models import Connection
+from airflow.utils.session import create_session
 
+from airflow_hivelock import HiveLockHook
+from airflow_hivelock.locks import InvalidRequest
 from tests.airflow.page import (
     API,
     ASKED,
@@ -162,3 +166,30 @@ def test_a_dag_that_one_may_not_see_stays_nameless(
     answer = operator.post(f"{LEASES}/{lease.id}/release", json={"reason": "no"}, headers=ASKED)
     assert answer.status_code == 403
     assert manager.find(lease.id) is not None
+
+
+def test_a_connection_of_a_team_is_not_listed_because_the_page_cannot_open_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    if not hasattr(Connection, "team_name"):
+        pytest.skip("before Airflow 3.2 a connection has no team")
+    from airflow.models.team import Team
+
+    monkeypatch.setenv("AIRFLOW__CORE__MULTI_TEAM", "True")
+    monkeypatch.setenv("_AIRFLOW_PROCESS_CONTEXT", "server")
+    fields: dict[str, Any] = {"conn_type": "hivelock", "extra": '{"backend": "memory", "installation": "here"}'}
+    team, of_all, of_etl = Team(name="etl"), Connection("locks_of_all", **fields), Connection("locks_of_etl", **fields)
+    of_etl.team_name = "etl"
+    with create_session() as session:
+        session.add(team)
+        session.flush()
+        session.add_all([of_all, of_etl])
+    try:
+        listed = access.connection_ids()
+        assert "locks_of_all" in listed
+        assert "locks_of_etl" not in listed
+        assert HiveLockHook("locks_of_all").url == "memory://"
+        with pytest.raises(InvalidRequest, match="does not exist"):
+            HiveLockHook("locks_of_etl").settings  # noqa: B018
+    finally:
+        with create_session() as session:
+            for each in (of_all, of_etl, team):
+                session.delete(session.merge(each))
