@@ -61,10 +61,12 @@ def planned(leases: DriverLeases, plan: Callable[[], Planned | None]) -> Planned
     """Plan a statement with *plan*. Return None if it cannot be planned and runs under a lease that names its data.
 
     :raises NotPlanned: it cannot be planned, and this thread has no such lease.
+    :raises LockLost: that lease is lost.
     """
     try:
         return plan()
     except NotPlanned:
         if leases.name_data:
+            leases.check()  # it may write
             return None
         raise

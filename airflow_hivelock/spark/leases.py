@@ -1,4 +1,4 @@
-"""Takes, renews and releases the leases of one Spark driver: one for each statement, or one for several."""
+"""Takes and releases the leases of one Spark driver: one for each statement, or one for several."""
 
 from __future__ import annotations
 
@@ -7,20 +7,19 @@ import itertools
 import logging
 import os
 import socket
-import threading
-import time
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
 from airflow_hivelock.locks import queueing, rules
-from airflow_hivelock.locks.errors import HiveLockError, InvalidRequest, LockLost, StoreUnavailable
+from airflow_hivelock.locks.errors import InvalidRequest, LockLost
 from airflow_hivelock.locks.model import Lock, LockMode
+from airflow_hivelock.spark.renewal import HeldLease, Renewal
 from airflow_hivelock.spark.waiting import Progress
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
     from airflow_hivelock.locks.manager import LockManager
     from airflow_hivelock.locks.model import Lease
@@ -29,9 +28,6 @@ if TYPE_CHECKING:
 
 Outside = Literal["ask", "fail"]
 """What a statement does if it needs more than its lease holds: ask for the rest, or fail."""
-
-RETRY_S = 10.0
-"""The pause before a release is tried again if the lock store did not answer, in seconds."""
 
 _numbers = itertools.count(1)
 """The numbers of this process's statements. Each statement is a separate owner."""
@@ -55,17 +51,6 @@ class DriverName:
         return f"{getpass.getuser()}: Spark {self.application} of {self.cluster} on {where}"
 
 
-@dataclass(frozen=True)
-class _Held:
-    """A lease of one thread.
-
-    :param several: a user took it for several statements, and named its data.
-    """
-
-    lease: Lease
-    several: bool
-
-
 class DriverLeases:
     """Takes, renews and releases the leases of one driver. Several threads can use it.
 
@@ -74,7 +59,7 @@ class DriverLeases:
     :param outside: what a statement does if it needs more than its lease holds.
     :param lease_s: how long a lease is trusted without renewal, in seconds. A thread renews it after each third of it.
     :param timeout_s: how long a statement waits for its locks, in seconds. None: without a limit.
-    :param stop: called when a lease is lost while its statement runs.
+    :param stop: called once for each lease that is lost while its statement may run.
     :param ended: called with the error of a statement. Returns whether the statement has ended in Spark. After an
         interruption, as by Ctrl-C, it waits for that end.
     """
@@ -103,15 +88,9 @@ class DriverLeases:
         self._lease_s = lease_s
         self._timeout_s = timeout_s
         self._progress = progress
-        self._stop = stop
         self._ended_in_spark = ended
-        self._open: dict[str, Lease] = {}
-        self._unreleased: list[Lease] = []
-        self._lost: set[str] = set()
-        self._guard = threading.Lock()
-        self._held: ContextVar[tuple[_Held, ...]] = ContextVar("held", default=())
-        self._ended = threading.Event()
-        self._renewer: threading.Thread | None = None
+        self._renewal = Renewal(manager, lease_s, stop)
+        self._held: ContextVar[tuple[HeldLease, ...]] = ContextVar("held", default=())
 
     def covered(self, plan: Plan) -> bool:
         """Whether the leases of this thread contain all locks of the plan."""
@@ -131,14 +110,15 @@ class DriverLeases:
         :param several: the lease is for several statements.
         :raises LockTimeout: other owners hold the locks.
         :raises LockLost: a lease has ended too early. The work under it must stop.
+        :raises StoreUnavailable: a lease has expired, and the lock store does not answer.
         :raises InvalidRequest: the statement would wait for a lease of its own thread, or needs more than its lease holds.
         """
         wanted = rules.with_parents(plan.reads, plan.writes)
         present = self._present() if wanted else []
-        if self._task_lease is not None and plan.writes:
-            self._manager.check_token(self._task_lease.lease_id, self._task_lease.work, self._task_lease.token)
-        needed = rules.beyond(present, wanted)
+        needed, outer, writes = rules.beyond(present, wanted), self._held.get(), bool(plan.writes)
         if not needed:
+            if writes:
+                self._check(outer)
             yield
             return
         if present:
@@ -149,9 +129,11 @@ class DriverLeases:
                 writes=[each for each in plan.writes if Lock(each, LockMode.EXCLUSIVE) in needed],
             )
         lease = self._acquire(plan, query)
-        held = _Held(lease, several)
-        self._held.set((*self._held.get(), held))
+        held = self._renewal.begin(lease, several)
+        self._held.set((*outer, held))
         try:
+            if writes:
+                self._check(outer)  # after the wait for the other locks
             yield
         except BaseException as error:
             ended = False  # stays False if a second Ctrl-C interrupts the wait
@@ -166,16 +148,31 @@ class DriverLeases:
                 "not trust its result"
             )
 
+    def check(self) -> None:
+        """Check in the lock store that this thread may write: its leases are held, and its task's token is the newest.
+
+        :raises LockLost: it must not write.
+        :raises StoreUnavailable: as :meth:`locked`.
+        """
+        self._check(self._held.get())
+
     def close(self) -> None:
         """Release all leases and stop the renewals."""
-        self._ended.set()
-        for lease in [*self._open.values(), *self._unreleased]:
-            self._release(lease)
+        self._renewal.close()
         self._manager.close()
+
+    def _check(self, leases: Iterable[HeldLease]) -> None:
+        if self._task_lease is not None:
+            self._manager.check_token(self._task_lease.lease_id, self._task_lease.work, self._task_lease.token)
+        for each in leases:
+            self._renewal.check(each)
 
     def _present(self) -> list[Lock]:
         """The locks that this thread and its task hold."""
-        held = [lock for each in self._held.get() for lock in each.lease.locks]
+        held: list[Lock] = []
+        for each in self._held.get():
+            each.refuse_if_lost()
+            held += each.lease.locks
         if self._task_lease is not None:
             lease = self._manager.find(self._task_lease.lease_id)
             if lease is None:
@@ -217,28 +214,21 @@ class DriverLeases:
             )
         finally:
             progress.end()
-        if self._work is not None:
-            lease = self._record(lease, *self._work)
-        with self._guard:
-            self._open[lease.id] = lease
-            if self._renewer is None:
-                self._renewer = threading.Thread(target=self._renew, name="hive-locks", daemon=True)
-                self._renewer.start()
-        return lease
+        return self._record(lease, *self._work) if self._work is not None else lease
 
     def _record(self, lease: Lease, name: str, application: str) -> Lease:
         try:
             return self._manager.start_work(lease, name, application)
         except BaseException:
-            self._release(lease)
+            self._renewal.release(lease)
             raise
 
-    def _leave(self, held: _Held) -> bool:
+    def _leave(self, held: HeldLease) -> bool:
         """Release the lease. Return whether it was held until now."""
         self._forget(held)
-        return self._release(held.lease) and held.lease.id not in self._lost
+        return self._renewal.release(held.lease) and held.lost is None
 
-    def _abandon(self, held: _Held) -> None:
+    def _abandon(self, held: HeldLease) -> None:
         """Keep the lease in the lock store, because its statement may still run. A user frees it."""
         self._forget(held)
         log.error(
@@ -248,36 +238,7 @@ class DriverLeases:
             held.lease.id,
         )
 
-    def _forget(self, held: _Held) -> None:
+    def _forget(self, held: HeldLease) -> None:
         """Remove the lease from this thread, and stop renewing it."""
         self._held.set(tuple(each for each in self._held.get() if each is not held))
-        with self._guard:
-            self._open.pop(held.lease.id, None)
-
-    def _release(self, lease: Lease) -> bool:
-        try:
-            return self._manager.release(lease)
-        except StoreUnavailable as error:
-            log.warning("The lease of %s is not released yet; it is tried again: %s", lease.owner, error)
-            self._unreleased.append(lease)
-            return True
-
-    def _renew(self) -> None:
-        renewed = time.monotonic()
-        while not self._ended.wait(min(RETRY_S, self._lease_s / 3)):
-            for lease in list(self._unreleased):
-                self._unreleased.remove(lease)
-                self._release(lease)
-            if time.monotonic() - renewed < self._lease_s / 3:
-                continue
-            renewed = time.monotonic()
-            for lease in list(self._open.values()):
-                try:
-                    self._manager.renew(lease)
-                except LockLost as error:
-                    if lease.id in self._open:
-                        self._lost.add(lease.id)
-                        log.error("%s", error)
-                        self._stop(lease)
-                except HiveLockError as error:
-                    log.warning("The lease of %s was not renewed; it is tried again: %s", lease.owner, error)
+        self._renewal.end(held)

@@ -3,22 +3,28 @@
 from __future__ import annotations
 
 import logging
+import queue
 import time
+from contextlib import suppress
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 from unittest.mock import Mock
 
 import pytest
 
-from airflow_hivelock.locks import InvalidRequest, LockManager, LockObject, StoreUnavailable
+from airflow_hivelock.locks import InvalidRequest, LockLost, LockManager, LockObject, StoreCorrupted, StoreUnavailable
 from airflow_hivelock.locks.backends.memory import MemoryBackend
 from airflow_hivelock.locks.plan.text import Plan
-from airflow_hivelock.spark import leases
+from airflow_hivelock.spark import renewal
+from airflow_hivelock.spark.holding import NotPlanned, hold
 from airflow_hivelock.spark.leases import DriverLeases, DriverName
 from airflow_hivelock.spark.statements import StatementLocks
+from tests.support.patience import until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from airflow_hivelock.locks import Lease
 
 HANG_S = 20.0
 PLAN = Plan([], [LockObject("dw", "t")], {})
@@ -81,7 +87,7 @@ def test_a_second_interrupt_keeps_them_too(driver: list[DriverLeases], manager: 
 def test_a_release_without_an_answer_is_tried_again_soon_although_leases_are_long(
     driver: list[DriverLeases], manager: LockManager, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(leases, "RETRY_S", 0.05)
+    monkeypatch.setattr(renewal, "RETRY_S", 0.05)
     release, tried = manager.release, list[str]()
 
     def once_silent(lease: Any) -> bool:
@@ -93,10 +99,7 @@ def test_a_release_without_an_answer_is_tried_again_soon_although_leases_are_lon
     monkeypatch.setattr(manager, "release", once_silent)
     with of(driver, manager, lease_s=3600.0).locked(PLAN, "insert"):
         pass
-    deadline = time.monotonic() + HANG_S
-    while manager.leases() and time.monotonic() < deadline:
-        time.sleep(0.01)
-    assert manager.leases() == []
+    until(lambda: not manager.leases(), "no lease", HANG_S)
 
 
 def test_a_session_of_another_application_does_not_run_unlocked(
@@ -107,3 +110,151 @@ def test_a_session_of_another_application_does_not_run_unlocked(
     mine = StatementLocks(object(), plans, of(driver, manager))
     with pytest.raises(InvalidRequest, match=r"application local-2.*call enable_hive_locks for it"):
         mine.begins_statement(SimpleNamespace(_sc=SimpleNamespace(applicationId="local-2")))
+
+
+INSERT = Plan([], [LockObject.parse("dw.t/dt=2013-01-01")], {})
+SELECT = Plan([LockObject("dw", "t")], [], {})
+
+
+def free_all(manager: LockManager) -> None:
+    manager.force_release_all(held_s=0, reason="not needed", user="ops")
+
+
+@pytest.fixture
+def unwatched(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The renewal thread does not notice that a lease is lost."""
+    monkeypatch.setattr(renewal.Renewal, "_keep", lambda self, held: None)
+
+
+@pytest.mark.usefixtures("unwatched")
+@pytest.mark.parametrize("writes", [PLAN, INSERT], ids=["of the whole table", "of a part"])
+def test_a_statement_does_not_write_under_a_lost_lease(
+    driver: list[DriverLeases], manager: LockManager, writes: Plan
+) -> None:
+    mine, ran = of(driver, manager), list[str]()
+    with suppress(LockLost), mine.locked(PLAN, "lease", several=True):
+        free_all(manager)
+        rival = manager.acquire(owner="rival", writes=["dw.t"])
+        with pytest.raises(LockLost, match="the statement did not run"), mine.locked(writes, "insert"):
+            ran.append("insert")
+    assert not ran
+    assert [lease.id for lease in manager.leases()] == [rival.id]
+
+
+@pytest.mark.usefixtures("unwatched")
+def test_a_statement_does_not_write_what_it_read_under_a_lost_lease(
+    driver: list[DriverLeases], manager: LockManager
+) -> None:
+    """The lease is lost while the statement waits for the locks that it also needs."""
+    mine, ran = of(driver, manager, progress=False), list[str]()
+    both = Plan([LockObject("dw", "t")], [LockObject("dw", "u")], {})
+    acquire = manager.acquire
+
+    def after_a_wait(**request: Any) -> Any:
+        free_all(manager)
+        return acquire(**request)
+
+    with suppress(LockLost), mine.locked(SELECT, "lease", several=True):
+        manager.acquire = after_a_wait  # type: ignore[method-assign]
+        with (
+            pytest.raises(LockLost, match="the statement did not run"),
+            mine.locked(both, "insert into u select from t"),
+        ):
+            ran.append("insert")
+    assert not ran
+    assert manager.leases() == []
+
+
+@pytest.mark.usefixtures("unwatched")
+def test_a_statement_that_cannot_be_planned_does_not_run_under_a_lost_lease(
+    driver: list[DriverLeases], manager: LockManager
+) -> None:
+    mine, ran = of(driver, manager), list[str]()
+    with suppress(LockLost), mine.locked(PLAN, "lease", several=True):
+        free_all(manager)
+        with (
+            pytest.raises(LockLost, match="the statement did not run"),
+            hold(mine, Mock(side_effect=NotPlanned), "execute immediate"),
+        ):
+            ran.append("execute immediate")
+    assert not ran
+
+
+def test_the_loss_of_a_lease_for_several_statements_is_noticed_at_once(
+    driver: list[DriverLeases], manager: LockManager, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The store notifies the driver, which would renew its lease only in 20 minutes."""
+    monkeypatch.setattr(renewal, "RETRY_S", 3600.0)
+    stopped = queue.Queue[str]()
+    mine = of(driver, manager, stop=lambda lease: stopped.put(lease.id))
+    with suppress(LockLost), mine.locked(PLAN, "lease", several=True):
+        [lease] = manager.leases()
+        free_all(manager)
+        assert stopped.get(timeout=HANG_S) == lease.id
+        with pytest.raises(LockLost, match="the statement did not run"), mine.locked(SELECT, "select"):
+            pass
+
+
+def test_the_loss_of_one_lease_stops_spark_once_and_the_others_are_renewed(
+    driver: list[DriverLeases],
+    manager: LockManager,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Although Spark does not answer the stop."""
+    stopped, renewed, renew = list[str](), queue.Queue[str](), manager.renew
+
+    def renewing(lease: Lease) -> None:
+        renew(lease)
+        renewed.put(lease.id)
+
+    def stop(lease: Lease) -> None:
+        stopped.append(lease.id)
+        raise OSError("connection refused")
+
+    mine = of(driver, manager, stop=stop, lease_s=1.0)
+    with suppress(LockLost), mine.locked(PLAN, "lost"):
+        [lost] = manager.leases()
+        with mine.locked(Plan([LockObject("dw", "u")], [], {}), "renewed"):
+            manager.force_release(lost.id, reason="not needed", user="ops")
+            monkeypatch.setattr(manager, "renew", renewing)
+            [other] = manager.leases()
+            for _ in range(4):
+                assert renewed.get(timeout=HANG_S) == other.id
+    assert stopped == [lost.id]
+    assert "could not be stopped" in caplog.text
+
+
+def test_a_release_that_fails_does_not_end_the_renewals(
+    driver: list[DriverLeases], manager: LockManager, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(renewal, "RETRY_S", 0.05)
+    release = manager.release
+    answers = iter([StoreUnavailable("no answer"), StoreCorrupted("a record of a later version"), OSError("closed")])
+
+    def fails_at_first(lease: Any) -> bool:
+        if error := next(answers, None):
+            raise error
+        return release(lease)
+
+    monkeypatch.setattr(manager, "release", fails_at_first)
+    with of(driver, manager).locked(PLAN, "insert"):
+        pass
+    until(lambda: not manager.leases(), "no lease", HANG_S)
+
+
+@pytest.mark.usefixtures("unwatched")
+def test_a_store_that_does_not_answer_stops_a_job_only_after_its_lease_has_expired(
+    driver: list[DriverLeases], manager: LockManager, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ran = list[str]()
+    mine = of(driver, manager, lease_s=100.0)
+    with mine.locked(PLAN, "lease", several=True):
+        monkeypatch.setattr(manager, "verify", Mock(side_effect=StoreUnavailable("no answer")))
+        with mine.locked(INSERT, "insert"):
+            ran.append("insert")
+        later = time.monotonic() + 101
+        monkeypatch.setattr(renewal, "time", SimpleNamespace(monotonic=lambda: later))
+        with pytest.raises(StoreUnavailable), mine.locked(INSERT, "another insert"):
+            ran.append("another insert")
+    assert ran == ["insert"]

@@ -1,0 +1,174 @@
+"""Renews the held leases of one Spark driver in a thread, and notices the loss of a lease."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from airflow_hivelock.locks.errors import LockLost, StoreUnavailable
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from airflow_hivelock.locks.manager import LockManager
+    from airflow_hivelock.locks.model import Lease
+
+RETRY_S = 10.0
+"""The pause before a release or a renewal is tried again if the lock store did not answer, in seconds."""
+
+CHECK_S = 30.0
+"""The longest pause between two checks of a held lease, in seconds. The store also notifies the driver of changes."""
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(eq=False)
+class HeldLease:
+    """A lease of one thread.
+
+    :param several: a user took it for several statements, and named its data.
+    :param changed: set when the lease may have changed.
+    :param renewed_at: the monotonic time of the latest renewal, or of the grant.
+    :param check_at: the monotonic time of the next check.
+    :param lost: the reason if the lease is lost.
+    """
+
+    lease: Lease
+    several: bool
+    changed: threading.Event
+    renewed_at: float
+    check_at: float = 0.0
+    lost: LockLost | None = None
+
+    def look_again(self) -> None:
+        """Ask for a check in the next moment. The lock store calls it. Stores know a method of one lease as one watcher."""
+        self.check_at = 0.0
+        self.changed.set()
+
+    def refuse_if_lost(self) -> None:
+        """:raises LockLost: the lease is known to be lost."""
+        if self.lost is not None:
+            raise LockLost(f"the statement did not run: {self.lost}")
+
+
+class Renewal:
+    """The held leases of one driver. A thread renews and checks them. Several threads can use it.
+
+    :param lease_s: how long a lease is trusted without renewal, in seconds.
+    :param stop: called once for each lease that is lost while its statement may run.
+    """
+
+    def __init__(self, manager: LockManager, lease_s: float, stop: Callable[[Lease], None]) -> None:
+        self._manager = manager
+        self._lease_s = lease_s
+        self._stop = stop
+        self._held: dict[str, HeldLease] = {}
+        self._unreleased: list[Lease] = []
+        self._guard = threading.Lock()
+        self._changed = threading.Event()
+        self._ended = False
+        self._thread: threading.Thread | None = None
+
+    def begin(self, lease: Lease, several: bool) -> HeldLease:
+        """Renew the lease from now on."""
+        held = HeldLease(lease, several, self._changed, time.monotonic())
+        with self._guard:
+            self._held[lease.id] = held
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._run, name="hive-locks", daemon=True)
+                self._thread.start()
+        if several:  # watch it now; most other leases end before the next round of the thread
+            held.look_again()
+        return held
+
+    def end(self, held: HeldLease) -> None:
+        """Stop renewing the lease."""
+        with self._guard:
+            self._held.pop(held.lease.id, None)
+
+    def check(self, held: HeldLease) -> None:
+        """Check in the lock store that the lease is still held. If the store does not answer, trust a lease that has not
+        expired.
+
+        :raises LockLost: it is not held.
+        :raises StoreUnavailable: the store does not answer, and the lease has expired.
+        """
+        held.refuse_if_lost()
+        try:
+            self._manager.verify(held.lease)
+        except LockLost as error:
+            held.lost = error
+        except StoreUnavailable as error:
+            if time.monotonic() - held.renewed_at >= self._lease_s:
+                raise
+            log.warning("The lease of %s could not be checked. It has not expired: %s", held.lease.owner, error)
+        held.refuse_if_lost()
+
+    def release(self, lease: Lease) -> bool:
+        """Release the lease, now or when the lock store answers again. Return whether it was held, as far as is known."""
+        try:
+            return self._manager.release(lease)
+        except StoreUnavailable as error:
+            log.warning("The lease of %s is not released yet; it is tried again: %s", lease.owner, error)
+            self._unreleased.append(lease)
+            return True
+
+    def close(self) -> None:
+        """Release all leases and end the thread."""
+        self._ended = True
+        self._changed.set()
+        with self._guard:
+            held = [each.lease for each in self._held.values()]
+            self._held.clear()  # so that the thread does not take their release for a loss
+        for lease in [*held, *self._unreleased]:
+            self.release(lease)
+
+    def _run(self) -> None:
+        pause_s = min(RETRY_S, self._lease_s / 3)
+        retry_at = 0.0
+        while not self._ended:
+            self._changed.wait(pause_s)
+            self._changed.clear()
+            if time.monotonic() >= retry_at:
+                self._retry_releases()
+                retry_at = time.monotonic() + pause_s
+            for held in list(self._held.values()):
+                if held.lost is None and not self._ended:
+                    self._keep(held)
+
+    def _retry_releases(self) -> None:
+        for lease in list(self._unreleased):
+            self._unreleased.remove(lease)
+            try:
+                self.release(lease)
+            except Exception:  # otherwise the thread would end, and the other leases expire
+                log.exception("The lease of %s could not be released; it is tried again", lease.owner)
+                self._unreleased.append(lease)
+
+    def _keep(self, held: HeldLease) -> None:
+        """Check and renew the lease, if it is time."""
+        now = time.monotonic()
+        try:
+            if now >= held.check_at:
+                held.check_at = now + CHECK_S  # before the check, because a change during the check needs another one
+                self._manager.verify(held.lease, held.look_again)
+            if now - held.renewed_at >= self._lease_s / 3:
+                self._manager.renew(held.lease)
+                held.renewed_at = now
+        except LockLost as error:
+            if held.lease.id in self._held:  # otherwise its own thread has just released it
+                self._lose(held, error)
+        except Exception as error:  # noqa: BLE001 - otherwise the thread would end, and the other leases expire
+            held.check_at = now
+            log.warning("The lease of %s was not checked or renewed; it is tried again: %s", held.lease.owner, error)
+
+    def _lose(self, held: HeldLease, error: LockLost) -> None:
+        held.lost = error
+        log.error("Stopping the statement: %s", error)
+        try:
+            self._stop(held.lease)
+        except Exception:  # Spark can raise any exception
+            log.exception("The statement of %s could not be stopped, and runs without its locks", held.lease.owner)
