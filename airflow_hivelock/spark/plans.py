@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from datetime import date, datetime
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
@@ -74,8 +75,8 @@ class SessionPlans:
                 return
             if literals and None in (literals.values() if isinstance(literals, dict) else literals):
                 raise NotPlanned(
-                    f"the locks of {text[:80]!r} depend on a parameter that is not text, a number or a date; write the value "
-                    "into the statement, or run it under a lease that names its data, HiveLocks.lease(writes=[…])"
+                    f"the locks of {text[:80]!r} depend on a parameter that is not NULL, text, a finite number or a date; write "
+                    "the value into the statement, or run it under a lease that names its data, HiveLocks.lease(writes=[…])"
                 )
 
         return self._read(session, analyse, read)
@@ -180,8 +181,12 @@ def _literal(value: Any) -> str | None:
     if isinstance(value, str):
         quoted = value.replace("\\", "\\\\").replace("'", "\\'")
         return f"'{quoted}'"
+    if value is None:
+        return "NULL"
     if isinstance(value, bool | int | Decimal):
         return str(value)
+    if isinstance(value, float) and math.isfinite(value):
+        return f"{float(value)!r}D"  # NumPy's floats have another text
     if isinstance(value, datetime):
         return f"TIMESTAMP '{value.isoformat(sep=' ')}'"
     return f"DATE '{value}'" if isinstance(value, date) else None

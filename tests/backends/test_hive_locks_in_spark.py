@@ -115,6 +115,13 @@ CALLS: dict[str, tuple[Callable[[SparkSession, str, str], Any], str]] = {
     ),
     "a parameter by name": (lambda spark, *_: spark.sql(f"{COPY} where dt = :dt", {"dt": "2024-01-01"}), "dw.t!"),
     "a parameter by place": (lambda spark, *_: spark.sql(f"{COPY} where dt = ?", ["2024-01-01"]), "dw.t!"),
+    "a number and a NULL as parameters": (
+        lambda spark, *_: spark.sql(
+            f"{COPY} where dt = :dt and k < :k and k is distinct from :none",
+            {"dt": "2024-01-01", "k": -1.5e-300, "none": None},
+        ),
+        "dw.t!",
+    ),
     "a frame in SQL": (lambda spark, *_: spark.sql("insert into dw.t select k from {f}", f=day(spark)), "dw.t!"),
     "a new session of the driver": (lambda spark, *_: day(spark.newSession()).count(), ""),
 }
