@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 
 ACTIONS = (
     *(
-        "_repr_html_",
         "approxQuantile",
         "checkpoint",
         "collect",
@@ -108,6 +107,8 @@ def _change_all() -> None:
     _change(sql.SparkSession, "sql", _sql)
     for name in ACTIONS:
         _change(frame, name, _action)
+    for name in ("__repr__", "_repr_html_"):
+        _change(frame, name, _representation)
     _change(frame, "toLocalIterator", _iterator)
     _change(frame, "toJSON", _as_rdd)
     _change(frame, "rdd", _rdd)
@@ -200,6 +201,18 @@ _action = _under_locks(
 _reads_only = _under_locks(
     _of_writer, lambda locks, writer, name, *_: locks.action(writer._df, f"DataFrameWriter.{name}")
 )
+
+
+def _representation(original: Any) -> Any:
+    """The text of a DataFrame has its rows if ``spark.sql.repl.eagerEval.enabled`` is true."""
+    locked = _action(original)
+
+    @wraps(original)
+    def representation(frame: Any) -> Any:
+        shows_rows = frame.sparkSession.conf.get("spark.sql.repl.eagerEval.enabled").lower() == "true"
+        return (locked if shows_rows else original)(frame)
+
+    return representation
 
 
 class _LockedRows:

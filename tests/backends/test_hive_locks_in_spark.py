@@ -151,6 +151,20 @@ def test_what_only_describes_data_locks_nothing(spark: SparkSession, taken: Call
     assert taken() == ["dw.src/dt=2024-01-01"]
 
 
+@pytest.mark.parametrize("shown", [repr, lambda frame: frame._repr_html_()], ids=["repr", "html"])
+def test_a_frame_that_shows_its_rows_locks_them(
+    spark: SparkSession, taken: Callable[[], list[str]], shown: Callable[[Any], Any]
+) -> None:
+    shown(day(spark))
+    assert taken() == []
+    spark.conf.set("spark.sql.repl.eagerEval.enabled", "true")
+    try:
+        assert "2024-01-01" in shown(day(spark))
+    finally:
+        spark.conf.unset("spark.sql.repl.eagerEval.enabled")
+    assert taken() == ["dw.src/dt=2024-01-01"]
+
+
 def test_the_rows_of_a_command_are_no_data(spark: SparkSession, taken: Callable[[], list[str]]) -> None:
     shown = spark.sql("show partitions dw.src")
     assert taken() == ["dw.src"]
