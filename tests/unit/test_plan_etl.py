@@ -36,6 +36,18 @@ def locks(sql: str) -> tuple[set[str], set[str]]:
             {"big"},
             {"plain"},
         ),
+        (
+            "with b as (select * from big) merge into plain p using b on p.id = b.id when not matched then insert *",
+            {"big"},
+            {"plain"},
+        ),
+        (
+            "with b as (select * from big) merge with schema evolution into plain p using b on p.id = b.id "
+            "when matched then delete when not matched then insert (id) values (b.id)",
+            {"big"},
+            {"plain"},
+        ),
+        ("with b as (select id from big) from b insert into plain select id", {"big"}, {"plain"}),
         ("insert into sales partition (dt = cast('2024-01-05' as string)) select 1", set(), {"sales/dt=2024-01-05"}),
         ("insert into daily partition (day = date_sub('2024-01-05', 1)) select 1", set(), {"daily/day=2024-01-04"}),
         ("insert into sales partition (dt = my_day(1)) select 1", set(), {"sales"}),

@@ -24,13 +24,19 @@ _AFTER_A_CONDITION = tuple(word for word in QUERY if word != "(")
 
 
 def inserts(statement: Statement) -> list[int]:
-    """The indexes of the INSERT tokens of *statement* that are not in parentheses."""
+    """The indexes of the INSERT tokens of *statement* that are not in parentheses, and not an action of MERGE."""
     found, depth = [], 0
     for at, token in enumerate(statement.tokens):
         depth += (token.token_type is TokenType.L_PAREN) - (token.token_type is TokenType.R_PAREN)
+        if token.token_type is TokenType.MERGE and depth == 0 and _word(statement, at + 1) in ("INTO", "WITH"):
+            break
         if token.token_type is TokenType.INSERT and depth == 0:
             found.append(at)
     return found
+
+
+def _word(statement: Statement, at: int) -> str:
+    return statement.tokens[at].text.upper() if at < len(statement.tokens) else ""
 
 
 def insert(statement: Statement, places: list[int], planner: Planner) -> None:

@@ -128,9 +128,11 @@ def _add(cursor: Cursor, planner: Planner) -> None:
 def _query(cursor: Cursor, planner: Planner) -> None:
     """A query, UPDATE, DELETE or MERGE. Changes lock their whole target, because the changed rows are unknown."""
     statement = cursor.statement
-    if cursor.take("MERGE", "WITH", "SCHEMA", "EVOLUTION"):
-        statement = replace(statement, tokens=(statement.tokens[0], *cursor.rest()))
-        cursor = Cursor(statement)
+    words = [token.text.upper() for token in statement.tokens]
+    for at in range(len(words)):
+        if words[at : at + 4] == ["MERGE", "WITH", "SCHEMA", "EVOLUTION"]:
+            statement = replace(statement, tokens=(*statement.tokens[: at + 1], *statement.tokens[at + 4 :]))
+            cursor = Cursor(statement)
     tree = parse(statement, cursor.rest())
     reader = planner.reader(statement)
     if isinstance(tree, exp.Merge | exp.Update | exp.Delete):
