@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import structlog
@@ -9,13 +10,8 @@ import structlog
 from airflow_hivelock import comms, metrics
 from airflow_hivelock.locks.errors import CannotTell
 from airflow_hivelock.locks.invalid import printable
-from airflow_hivelock.operators.releasing import (
-    acquires,
-    holds_for_others,
-    leases_of,
-    unfinished,
-    work_under,
-)
+from airflow_hivelock.operators.releasing import Instances, acquires, holds_for_others, leases_of, work_under
+from airflow_hivelock.spec import Owner
 from airflow_hivelock.work.applications import running
 
 if TYPE_CHECKING:
@@ -31,8 +27,8 @@ def release_locks(context: Any) -> None:
     Use it as ``on_success_callback``, ``on_failure_callback`` or ``on_retry_callback`` of a task or a DAG. A task's
     callback releases the locks that the task acquired, and the locks of the HiveLockOperators upstream of the task. A
     DAG's callback releases all locks of the run. Both keep the locks that a retry needs, and the locks under which
-    another task still works. A later callback or the unlock task releases those. Airflow can call it in the task's
-    process or in the DAG processor.
+    another task still works. A later callback or the unlock task releases those. In a mapped task group, each map index
+    has its own locks and its own work. Airflow can call it in the task's process or in the DAG processor.
 
     :raises CannotTell: Airflow does not report whether the work is over.
     :raises StoreUnavailable: the lock store does not answer.
@@ -45,9 +41,8 @@ def release_locks(context: Any) -> None:
 
 def _release_run(dag: Any, run_id: str) -> None:
     for task in filter(acquires, dag.tasks):
-        leases = leases_of(task, run_id)
         work = work_under(task) if holds_for_others(task) else [task]
-        _release(leases, unfinished(dag.dag_id, run_id, work))
+        _release(task, leases_of(task, run_id), run_id, work)
 
 
 def _release_task(context: Any) -> None:
@@ -63,9 +58,9 @@ def _release_task(context: Any) -> None:
         mine = [
             (manager, lease) for manager, lease in leases_of(task, ti.run_id, me[1]) if lease.attempt <= ti.try_number
         ]
-        _release(mine, unfinished(ti.dag_id, ti.run_id, work, me))
+        _release(task, mine, ti.run_id, work, me)
     for lock in filter(holds_for_others, task.get_flat_relatives(upstream=True)):
-        _release(leases_of(lock, ti.run_id), unfinished(ti.dag_id, ti.run_id, work_under(lock), me))
+        _release(lock, leases_of(lock, ti.run_id, of=(task, me[1])), ti.run_id, work_under(lock), me)
 
 
 def _over(ti: Any, me: tuple[str, int]) -> bool:
@@ -75,22 +70,39 @@ def _over(ti: Any, me: tuple[str, int]) -> bool:
     return state is None or state in comms.FINISHED
 
 
-def _release(leases: list[tuple[LockManager, Lease]], working: list[str]) -> None:
-    if working:
-        _keep(leases, f"these tasks have not ended: {', '.join(working)}")
+def _release(
+    lock: Any,
+    leases: list[tuple[LockManager, Lease]],
+    run_id: str,
+    work: list[Any],
+    caller: tuple[str, int] | None = None,
+) -> None:
+    """Release those *leases* of the task *lock* whose *work* is over."""
+    if not leases:
         return
+    known = Instances(lock.dag_id, run_id, [lock, *work])
+
+    @cache
+    def unfinished(map_index: int) -> list[str]:
+        return known.unfinished(work, caller, of=[(lock, map_index)])
+
     for manager, lease in leases:
+        # Without a mapped task group, all leases are for the same work.
+        owner = Owner.parse(lease.owner) if lock.get_closest_mapped_task_group() else None
+        working = unfinished(owner.map_index if owner else -1)
+        if working:
+            _keep(lease, f"these tasks have not ended: {', '.join(working)}")
+            continue
         try:
             alive = running(lease.works)
         except CannotTell as error:
             alive = [str(error)]
         if alive:
-            _keep([(manager, lease)], f"its work may still run: {', '.join(alive)}")
+            _keep(lease, f"its work may still run: {', '.join(alive)}")
         elif manager.release(lease):
             log.info("Released lease %s of %s", lease.id, printable(lease.owner))
             metrics.released(lease.since)
 
 
-def _keep(leases: list[tuple[LockManager, Lease]], why: str) -> None:
-    for _, lease in leases:
-        log.info("Keeping lease %s of %s: %s", lease.id, printable(lease.owner), printable(why))
+def _keep(lease: Lease, why: str) -> None:
+    log.info("Keeping lease %s of %s: %s", lease.id, printable(lease.owner), printable(why))

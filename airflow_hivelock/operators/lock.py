@@ -20,11 +20,11 @@ from airflow_hivelock.operators.arguments import check_span
 from airflow_hivelock.operators.force_unlock import by_whom
 from airflow_hivelock.operators.passed import check_lease_dag_id, is_foreign, standing
 from airflow_hivelock.operators.releasing import (
+    Instances,
     ReleasesLocks,
     acquires,
     holds_for_others,
     leases_of,
-    unfinished,
     warning_of,
     work_under,
 )
@@ -109,6 +109,9 @@ class HiveUnlockOperator(ReleasesLocks, BaseOperator):
     The task first waits until no task between the HiveLockOperators and this one works. It succeeds if the locks are
     already free. It fails without a HiveLockOperator upstream and without a ``lease``.
 
+    In the mapped task group of its HiveLockOperators, each map index waits for the work of its own index, and releases
+    the locks of that index.
+
     :param objects: release only the locks on these objects and on objects below them, such as the finished days of a
         range, ``dw.delays/dt=2013-01-01..2013-01-05``. The task then waits only for the tasks before it, and in a
         mapped task group only for those of the same index. Another HiveUnlockOperator must release the rest.
@@ -158,6 +161,7 @@ class HiveUnlockOperator(ReleasesLocks, BaseOperator):
         objects = None if self.objects is None else rules.objects("objects", self.objects)
         hook = HiveLockHook(self.hivelock_conn_id)
         run_id, self._me = context["ti"].run_id, Owner.of(hook.installation, context["ti"])
+        self._instance = (self, self._me.map_index)
         patience = Patience(self.work_timeout.total_seconds(), None, time.monotonic)
         freed: list[str] = []
 
@@ -216,12 +220,16 @@ class HiveUnlockOperator(ReleasesLocks, BaseOperator):
     def _locks(self) -> list[Any]:
         """The lock tasks whose leases are to be released."""
         if self.lease is not None:
-            owners = [Owner.parse(lease.owner) for lease in self._given() if not is_foreign(lease, self._me)]
-            mine = {owner.task_id for owner in owners if owner}
+            mine = {owner.task_id for owner in self._owners()}
             return [task for task in self.dag.tasks if task.task_id in mine and holds_for_others(task)]
         upstream = list(self.upstream_list), self.get_flat_relatives(upstream=True)
         found = ([task for task in tasks if holds_for_others(task)] for tasks in upstream)
         return next(filter(None, found), [])
+
+    def _owners(self) -> list[Owner]:
+        """The owners of the given leases that are of this run."""
+        owners = (Owner.parse(lease.owner) for lease in self._given() if not is_foreign(lease, self._me))
+        return [owner for owner in owners if owner]
 
     def _given(self) -> list[Lease]:
         given = [self.lease] if isinstance(self.lease, dict) else list(self.lease)
@@ -230,7 +238,7 @@ class HiveUnlockOperator(ReleasesLocks, BaseOperator):
     def _leases(self, run_id: str) -> Iterator[tuple[LockManager, Lease]]:
         if self.lease is None:
             for lock in self._locks():
-                yield from leases_of(lock, run_id)
+                yield from leases_of(lock, run_id, of=self._instance)
         else:
             manager = HiveLockHook(self.hivelock_conn_id).manager()
             for given in self._given():
@@ -257,7 +265,7 @@ class HiveUnlockOperator(ReleasesLocks, BaseOperator):
         :raises CannotTell: the state of a process is unknown. The locks stay.
         """
         work = {task.task_id: task for lock in self._locks() for task in work_under(lock, self)}
-        while working := self._unfinished(run_id, work) or self._left_running(run_id, work):
+        while working := self._working(run_id, work):
             patience.answered()
             if not patience.left_s():
                 raise AirflowException(
@@ -267,19 +275,24 @@ class HiveUnlockOperator(ReleasesLocks, BaseOperator):
             self.log.info("Waiting for %s", ", ".join(working))
             time.sleep(WORK_POLL_S)
 
-    def _unfinished(self, run_id: str, work: Mapping[str, Any]) -> list[str]:
-        found = unfinished(self.dag_id, run_id, work.values())
-        return [name for name in found if self.objects is None or self._concerns(name, work)]
+    def _working(self, run_id: str, work: Mapping[str, Any]) -> list[str]:
+        locks = self._locks()
+        known = Instances(self.dag_id, run_id, [self, *locks, *work.values()])
+        if self.objects is not None:
+            of = [self._instance]
+        elif self.lease is not None:
+            of = [
+                (lock, owner.map_index) for lock in locks for owner in self._owners() if owner.task_id == lock.task_id
+            ]
+        else:
+            of = [(lock, index) for lock in locks for index in known.indexes(lock, self._instance)]
+        if found := known.unfinished(work.values(), of=of):
+            return found
+        recorded = (each for _, lease in self._leases(run_id) for each in lease.works)
+        return running(each for each in recorded if self.objects is None or self._concerns(each.name, work, known))
 
-    def _left_running(self, run_id: str, work: Mapping[str, Any]) -> list[str]:
-        works = [each for _, lease in self._leases(run_id) for each in lease.works]
-        return running(each for each in works if self.objects is None or self._concerns(each.name, work))
-
-    def _concerns(self, name: str, work: Mapping[str, Any]) -> bool:
+    def _concerns(self, name: str, work: Mapping[str, Any], known: Instances) -> bool:
         """Whether work *name* needs this part of the lease: an earlier task, with the same index in a mapped group."""
         task_id, _, index = name.partition("[")
-        if task_id not in work:
-            return False
-        group = self.get_closest_mapped_task_group()
-        together = group is not None and work[task_id].get_closest_mapped_task_group() is group
-        return not together or index in ("", f"{self._me.map_index}]")
+        map_index = int(index[:-1]) if index[:-1].isdecimal() else -1
+        return task_id in work and known.together((work[task_id], map_index), self._instance)

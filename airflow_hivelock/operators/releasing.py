@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from itertools import chain
 from typing import TYPE_CHECKING, Any
+
+from airflow.providers.common.compat.sdk import TaskInstanceState
 
 from airflow_hivelock import comms
 from airflow_hivelock.hooks import HiveLockHook
 from airflow_hivelock.operators.acquiring import AcquiresLocks
 from airflow_hivelock.operators.inspection import mentions
+from airflow_hivelock.operators.mapped import Instance, together
 from airflow_hivelock.operators.mixin import HiveLockMixin
 from airflow_hivelock.spec import Owner
 from airflow_hivelock.work import processes
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Collection, Iterable
 
     from airflow_hivelock.locks.manager import LockManager
     from airflow_hivelock.locks.model import Lease
@@ -49,17 +53,19 @@ def holds_for_others(task: Any) -> bool:
     return acquires(task) and not issubclass(task.operator_class, HiveLockMixin)
 
 
-def leases_of(task: Any, run_id: str, map_index: int | None = None) -> list[tuple[LockManager, Lease]]:
+def leases_of(
+    task: Any, run_id: str, map_index: int | None = None, of: Instance | None = None
+) -> list[tuple[LockManager, Lease]]:
     """The leases of *task* in that run, each with its lock manager.
 
     :param map_index: the index of a mapped task. None means all indexes.
+    :param of: omit the indexes that do not belong together with this instance in a mapped task group.
     :raises CannotTell: Airflow does not report the map indexes.
     :raises StoreUnavailable: the lock store does not answer.
     """
     hook = HiveLockHook(_argument(task, "hivelock_conn_id") or HiveLockHook.default_conn_name)
     if map_index is None:
-        states = comms.task_states(task.dag_id, run_id, [task.task_id])
-        map_indexes = [index for _, index in states]
+        map_indexes = Instances(task.dag_id, run_id, [task, *(of or ())[:1]]).indexes(task, of)
     else:
         map_indexes = [map_index]
     manager = hook.manager()
@@ -98,19 +104,50 @@ def work_under(lock: Any, unlock: Any = None) -> list[Any]:
     return [task for task in downstream.values() if not task.is_teardown]
 
 
-def unfinished(dag_id: str, run_id: str, tasks: Iterable[Any], caller: tuple[str, int] | None = None) -> list[str]:
-    """The unfinished instances of *tasks* in that run. If there are none, their living processes on this host.
+class Instances:
+    """The instances of *tasks* of one DAG in a run, with their states.
 
-    :param caller: the calling instance, which is omitted. It is over even if Airflow does not show that yet.
     :raises CannotTell: Airflow does not answer.
     """
-    task_ids = [task.task_id for task in tasks]
-    states = comms.task_states(dag_id, run_id, task_ids)
-    return [
-        f"{task_id}[{map_index}]" if map_index >= 0 else task_id
-        for (task_id, map_index), state in sorted(states.items())
-        if (task_id, map_index) != caller and state not in comms.FINISHED
-    ] or processes.started(dag_id, run_id, task_ids)
+
+    def __init__(self, dag_id: str, run_id: str, tasks: Iterable[Any]) -> None:
+        self._dag_id = dag_id
+        self._run_id = run_id
+        self._states = comms.task_states(dag_id, run_id, dict.fromkeys(task.task_id for task in tasks))
+        kept = (task_id for (task_id, _), state in self._states.items() if state != TaskInstanceState.REMOVED)
+        self._counts = Counter(kept)
+
+    def indexes(self, task: Any, of: Instance | None = None) -> list[int]:
+        """The map indexes of *task*, or those that belong together with the instance *of*."""
+        indexes = (index for task_id, index in self._states if task_id == task.task_id)
+        return [index for index in indexes if of is None or self.together((task, index), of)]
+
+    def together(self, one: Instance, other: Instance) -> bool:
+        """Whether both have the same index in their innermost common mapped task group. True without such a group."""
+        return together(one, other, lambda task: self._counts[task.task_id])
+
+    def unfinished(
+        self, tasks: Iterable[Any], caller: tuple[str, int] | None = None, of: Collection[Instance] = ()
+    ) -> list[str]:
+        """The unfinished instances of *tasks*. If there are none, their living processes on this host.
+
+        :param caller: the calling instance, which is omitted. It is over even if Airflow does not show that yet.
+        :param of: omit instances that do not belong together with one of these. Empty means all instances.
+        """
+        wanted = {task.task_id: task for task in tasks}
+        states = {key: state for key, state in self._states.items() if key[0] in wanted}
+        alive = {key for key, state in states.items() if key != caller and state not in comms.FINISHED}
+        mine = {
+            (task_id, index)
+            for task_id, index in states
+            if not of or any(self.together((wanted[task_id], index), each) for each in of)
+        }
+        names = [f"{task_id}[{index}]" if index >= 0 else task_id for task_id, index in sorted(alive & mine)]
+        # A process does not show its index. If it can be of another index that still works, it counts only after a
+        # failure: processes that outlive a success are rare, and a wait for the other index can be a deadlock.
+        failed = {task_id for task_id, index in mine if states[task_id, index] == TaskInstanceState.FAILED}
+        others = {task_id for task_id, _ in alive} - failed
+        return names or processes.started(self._dag_id, self._run_id, wanted.keys() - others)
 
 
 def _argument(task: Any, name: str) -> Any:
