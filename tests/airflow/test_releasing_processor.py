@@ -59,7 +59,7 @@ class Line:
         found = {
             name: state
             for name, state in self.states.items()
-            if name in wanted or (message.map_index is None and name.rpartition("_")[0] in wanted)
+            if name in wanted or (message.map_index != -1 and name.rpartition("_")[0] in wanted)
         }
         return TaskStatesResult(task_states={"run": found} if found else {})
 
@@ -90,14 +90,16 @@ class TestCallbackInTheDagProcessor:
     def acquire(self, manager: LockManager, task_id: str, attempt: int = 1) -> Lease:
         return manager.acquire(owner=f"here/releases/run/{task_id}/-1", writes=[f"dw.{task_id}"], attempt=attempt)
 
-    def call_task(self, releases: DAG, task_id: str, kind: TaskInstanceState, try_number: int = 1) -> None:
+    def call_task(
+        self, releases: DAG, task_id: str, kind: TaskInstanceState, try_number: int = 1, map_index: int = -1
+    ) -> None:
         ti = datamodels.TaskInstance(
             id=uuid.uuid4(),
             task_id=task_id,
             dag_id="releases",
             run_id="run",
             try_number=try_number,
-            map_index=-1,
+            map_index=map_index,
             dag_version_id=uuid.uuid4(),
         )
         request = TaskCallbackRequest(
@@ -136,6 +138,26 @@ class TestCallbackInTheDagProcessor:
         airflow_has(alone="failed")
         self.call_task(releases, "alone", TaskInstanceState.FAILED)
         assert not manager.show()
+
+    @pytest.mark.parametrize("host", ["", "worker-7"])
+    def test_a_mapped_task_that_died_frees_its_own_locks_and_those_upstream(
+        self, host: str, manager: LockManager, airflow_has: Callable[..., None], lines: Lines
+    ) -> None:
+        """Airflow gives the callback the mapped operator, which has no method of its class."""
+        with dag() as releases:
+            lock = HiveLockOperator(task_id="lock", writes=["dw.lock"])
+            kinds = Alone.partial(task_id="alone", on_failure_callback=release_locks)
+            lock >> kinds.expand(writes=[["dw.a"], ["dw.b"]])
+        self.acquire(manager, "lock")
+        lease = manager.acquire(owner="here/releases/run/alone/0", writes=["dw.a"])
+        manager.acquire(owner="here/releases/run/alone/1", writes=["dw.b"])
+        if host:
+            manager.start_work(lease, "alone[0]", applications.encode(Processes(host=host)))
+        airflow_has(lock="success", alone_0="failed", alone_1="success")
+        self.call_task(releases, "alone", TaskInstanceState.FAILED, map_index=0)
+        kept = {"here/releases/run/alone/0"} if host else set()
+        assert {holder.owner for holder in manager.show()} == kept | {"here/releases/run/alone/1"}
+        assert ("on worker-7" in lines()) is bool(host)
 
     @pytest.mark.parametrize(("owner", "died"), [("lock", "job"), ("spark", "spark")])
     def test_a_task_that_died_keeps_the_locks_that_what_it_started_needs(
