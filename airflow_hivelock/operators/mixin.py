@@ -20,7 +20,7 @@ from airflow_hivelock.hooks import HiveLockHook
 from airflow_hivelock.links import HiveLocksLink
 from airflow_hivelock.locks.errors import AccessDenied, CannotTell, InvalidRequest, LockLost, StoreUnavailable
 from airflow_hivelock.locks.model import Lease
-from airflow_hivelock.operators import hive_jobs
+from airflow_hivelock.operators import hive_jobs, triggering
 from airflow_hivelock.operators.acquiring import AcquiresLocks, check_unanswered
 from airflow_hivelock.operators.assets import names_of_assets
 from airflow_hivelock.operators.base import NamesLocks
@@ -59,7 +59,7 @@ class HiveLockMixin(SubmitsJobs, AcquiresLocks):
     """Put it before an operator, as in ``class Locked(HiveLockMixin, BashOperator)``. The work then runs under locks.
 
     The definition of a class fails if its work could run without locks, because of its method order or its own
-    ``execute``.
+    ``execute``, or because it is a TriggerDagRunOperator.
 
     The task acquires the locks before ``execute()``, when it has a worker slot. Before that it waits in the triggerer,
     and holds no locks. The locks are kept while the operator defers, renewed while it runs, and released when the work
@@ -113,6 +113,7 @@ class HiveLockMixin(SubmitsJobs, AcquiresLocks):
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
         check_order(cls, HiveLockMixin)
+        triggering.check_class(cls)
         theirs = (base for base in cls.__mro__ if base not in HiveLockMixin.__mro__ and "template_fields" in vars(base))
         wrapped = vars(next(theirs, NamesLocks))["template_fields"]
         # After the operator's own fields, so that names can use them: {{ task.op_kwargs['day'] }}.
@@ -298,6 +299,7 @@ class HiveLockMixin(SubmitsJobs, AcquiresLocks):
             over = not self._may_have_submitted(error) and self.is_over(context)
             if held.lost is not None:
                 raise held.lost from error
+            triggering.check_error(self.task_id, error)
             raise
         except BaseException:  # for example a time-out, while the work still runs
             over = False

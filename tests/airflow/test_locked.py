@@ -13,12 +13,13 @@ from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOpe
 from airflow.providers.standard.operators.bash import BashOperator
 from airflow.providers.standard.operators.empty import EmptyOperator
 from airflow.providers.standard.operators.trigger_dagrun import TriggerDagRunLink, TriggerDagRunOperator
+from airflow.providers.standard.sensors.external_task import ExternalDagLink, ExternalTaskSensor
 from airflow.sdk import BaseOperator
 
 from airflow_hivelock import HiveLockedSparkSubmitOperator, HiveLockMixin, HiveLockOperator, locked
 from airflow_hivelock.links import HiveLocksLink
 from airflow_hivelock.locks import InvalidRequest
-from tests.airflow.tasks import DAY, NAMES, OBJECT
+from tests.airflow.tasks import DAY, NAMES, OBJECT, Acts, context
 from tests.airflow.tasks import dag as dag_named
 from tests.support.airflow_names import DagSerialization
 
@@ -86,10 +87,8 @@ def test_it_looks_like_its_operator() -> None:
 
 
 def test_links_of_its_operator_stay() -> None:
-    assert [type(link) for link in locked(TriggerDagRunOperator).operator_extra_links] == [
-        TriggerDagRunLink,
-        HiveLocksLink,
-    ]
+    links = [type(link) for link in locked(ExternalTaskSensor).operator_extra_links]
+    assert links == [ExternalDagLink, HiveLocksLink]
 
 
 def test_links_that_an_operator_counts_up_itself_stay() -> None:
@@ -155,6 +154,31 @@ def test_spark_submit_is_locked_by_its_own_class() -> None:
 def test_what_takes_locks_by_itself_is_refused(kind: Any) -> None:
     with pytest.raises(InvalidRequest, match=rf"locked\({kind.__name__}\) is not needed"):
         locked(kind)
+
+
+def test_an_operator_that_lets_airflow_trigger_a_run_is_refused() -> None:
+    """Airflow triggers it after ``execute()``, so the locks would be free before the other run starts."""
+
+    class Own(TriggerDagRunOperator):
+        pass
+
+    for kind in (TriggerDagRunOperator, Own):
+        with pytest.raises(InvalidRequest, match=rf"Locked{kind.__name__}: .* into a block, with hive_lock"):
+            locked(kind)
+
+
+@pytest.mark.parametrize("wait", [True, False])
+def test_no_other_operator_lets_airflow_trigger_a_run(wait: bool, manager: LockManager) -> None:
+    def trigger() -> None:
+        trigger = TriggerDagRunOperator(task_id="other", trigger_dag_id="other", wait_for_completion=wait)
+        trigger.openlineage_inject_parent_info = False
+        trigger.execute(context("work"))
+
+    with dag():
+        works = Acts(task_id="work", act=trigger, waiting="poke", writes=[OBJECT])
+    with pytest.raises(InvalidRequest, match="work: Airflow triggers the run after execute"):
+        works.execute(context("work"))
+    assert not manager.show()
 
 
 @pytest.mark.parametrize("kind", [str, "BashOperator", lambda: None])
