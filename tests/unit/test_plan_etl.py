@@ -111,6 +111,29 @@ def test_each_statement_of_a_script_is_planned(script: str, read: set[str], writ
 
 
 @pytest.mark.parametrize(
+    "script",
+    [
+        "begin if x = 1 then use other; end if; insert into plain select 1; end",
+        "begin if x = 1 then select 1; else create temporary view v as select * from big; end if; end",
+        "begin while x < 3 do insert into plain select 1; use other; end while; end",
+        "begin repeat use other; until x = 1 end repeat; end",
+        "begin for r as select * from big do use other; end for; end",
+        "begin l: loop use other; leave l; end loop l; end",
+        "begin case when x = 1 then use other; end case; end",
+        "begin declare exit handler for sqlexception begin use other; end; select * from big; end",
+    ],
+)
+def test_a_branch_does_not_change_what_later_names_mean(script: str) -> None:
+    with pytest.raises(InvalidRequest, match=r"a branch, a loop or a handler of the script changes .*name reads"):
+        locks(script)
+
+
+def test_a_script_changes_what_names_mean_between_its_branches() -> None:
+    script = "begin if x = 1 then drop table z; end if; use other; repeat drop table z; until x = 1 end repeat; use dw; drop table plain; end; use other; drop table y"
+    assert locks(script)[1] == {"z", "other.z", "plain", "other.y"}
+
+
+@pytest.mark.parametrize(
     "sql",
     [
         "selec 1",

@@ -1,9 +1,12 @@
-"""Spark's scripts: statements between BEGIN and END. The plan has the locks of every statement, in every branch."""
+"""Spark's scripts: statements between BEGIN and END. The plan has the locks of every statement, in every branch.
+
+So no statement of a branch, loop or handler may change what the names in later statements mean.
+"""
 
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from sqlglot import TokenType
 
@@ -12,10 +15,12 @@ if TYPE_CHECKING:
 
     from sqlglot import Token
 
+    from airflow_hivelock.locks.plan.session import SessionState
     from airflow_hivelock.locks.plan.sql import Statement
 
 _ALONE = frozenset({"BEGIN", "ELSE", "LOOP", "REPEAT"})
 _ENDED = frozenset({"CASE", "FOR", "IF", "LOOP", "REPEAT", "WHILE"})
+_BRANCHES = frozenset({"CASE", "IF", "LOOP", "REPEAT", "WHILE"})
 _BEFORE = {"IF": "THEN", "ELSEIF": "THEN", "WHILE": "DO", "UNTIL": "END", "WHEN": "THEN"}
 """By the word before an expression, the word after it."""
 
@@ -33,16 +38,21 @@ def opened(statement: Statement) -> int:
     return words.count("BEGIN") - ends
 
 
-def parts(statement: Statement) -> Iterator[tuple[Statement, bool]]:
-    """The parts of *statement* to plan, each with whether it is an expression. *statement* is in a script."""
+def parts(statement: Statement, session: SessionState[Any]) -> Iterator[tuple[Statement, bool]]:
+    """The parts of *statement* to plan, each with whether it is an expression. *statement* is in a script.
+
+    Each part has to be planned before the next one, because this counts the open branches of *session*.
+    """
     tokens = statement.tokens
     while tokens:
         word = tokens[0].text.upper() if tokens[0].token_type is not TokenType.IDENTIFIER else ""
+        session.branches += word in _BRANCHES
         if len(tokens) > 2 and tokens[1].text == ":":  # a label
             tokens = tokens[2:]
         elif word in _ALONE or (word == "NOT" and len(tokens) > 1 and tokens[1].text.upper() == "ATOMIC"):
             tokens = tokens[1 if word in _ALONE else 2 :]
         elif word == "END" or word in ("LEAVE", "ITERATE"):
+            session.branches -= word == "END" and len(tokens) > 1 and tokens[1].text.upper() in _ENDED
             return
         elif word == "CASE":
             end = _upto(tokens, 1, "WHEN")
@@ -52,15 +62,17 @@ def parts(statement: Statement) -> Iterator[tuple[Statement, bool]]:
         elif word == "FOR" and (do := _upto(tokens, 1, "DO")) < len(tokens):
             query = next((at for at in range(1, do) if tokens[at].text.upper() == "AS"), 0)
             yield _part(statement, tokens[query + 1 : do]), False
+            session.branches += 1
             tokens = tokens[do + 1 :]
         elif word == "DECLARE" and "HANDLER" in (token.text.upper() for token in tokens[1:4]):
+            session.branches += 1  # until the end of the script: it can run after any later statement
             tokens = tokens[
                 next((at for at, token in enumerate(tokens) if token.text.upper() == "BEGIN"), len(tokens)) :
             ]
         elif word in _BEFORE:
             end = _upto(tokens, 1, _BEFORE[word])
             yield _part(statement, tokens[1:end]), True
-            tokens = tokens[end + 1 :]
+            tokens = tokens[end if word == "UNTIL" else end + 1 :]
         else:
             yield _part(statement, tokens), False
             return

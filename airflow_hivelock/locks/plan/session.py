@@ -51,6 +51,7 @@ class SessionState(Generic[View]):
     :ivar names_in_double_quotes: whether double quotes contain names, because of a SET.
     :ivar keeps_spelling: whether Hive stores partition values as they are written, because of a SET.
     :ivar blocks: the number of BEGINs without an END.
+    :ivar branches: the number of open branches, loops and handlers of a script.
     :ivar prepared: the names of prepared statements.
     :ivar functions: by name, the queries of functions that earlier statements created.
     :ivar made: the tables that earlier statements created, under their current names.
@@ -68,6 +69,7 @@ class SessionState(Generic[View]):
         self.names_in_double_quotes = False
         self.keeps_spelling = False
         self.blocks = 0
+        self.branches = 0
         self.prepared: set[str] = set()
         self.functions: dict[str, View] = {}
         self.made: set[LockObject] = set()
@@ -138,6 +140,11 @@ class SessionState(Generic[View]):
             return found
         return self._since(self.resolve(parts))
 
+    def use(self, database: str) -> None:
+        """:raises InvalidRequest: a branch of a script changes the current database."""
+        self._refuse_in_branch("the current database")
+        self.database = database
+
     def add_temporary_view(self, parts: tuple[str, ...], view: View) -> None:
         """:param parts: the view's name. Spark's global temporary views are in their own database."""
         self._mean(LockObject(GLOBAL, parts[1]) if is_global(parts) else parts[-1].lower(), view)
@@ -195,7 +202,14 @@ class SessionState(Generic[View]):
 
     def _mean(self, name: str | LockObject, view: View | None) -> None:
         if self._then is None and (view is not None or name in self._meanings):
+            self._refuse_in_branch(f"what {name} means")
             self._meanings.setdefault(name, []).append((next(self._clock), view))
+
+    def _refuse_in_branch(self, what: str) -> None:
+        if self.branches:
+            raise InvalidRequest(
+                f"a branch, a loop or a handler of the script changes {what}; change it before, or name reads and writes instead"
+            )
 
     def _since(self, name: str | LockObject) -> tuple[View | None, ...]:
         found = self._meanings.get(name, [])

@@ -83,12 +83,14 @@ def add(statement: Statement, planner: Planner) -> None:
 
 
 def _scripted(statement: Statement, planner: Planner) -> None:
-    for part, is_expression in parts(statement):
+    for part, is_expression in parts(statement, planner.session):
         cursor = Cursor(part)
         if is_expression or (cursor.take("SET") and not cursor.take_any("VAR", "VARIABLE")):
             expressions(cursor, planner)
         else:
             _explained(part, planner)
+    if planner.session.blocks <= 0:
+        planner.session.branches = 0
 
 
 def _explained(statement: Statement, planner: Planner) -> None:
@@ -204,7 +206,7 @@ def _use(cursor: Cursor, planner: Planner) -> None:
     cursor.expect("USE")
     if cursor.is_name(1):
         cursor.take_any(*DATABASES)
-    planner.session.database = planner.database(cursor).database
+    planner.session.use(planner.database(cursor).database)
     cursor.end()
 
 
