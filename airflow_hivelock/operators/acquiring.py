@@ -126,9 +126,9 @@ class AcquiresLocks(NamesLocks):
                     raise AirflowException(
                         f"{self.task_id} was killed while it waited for locks. It has left the queue"
                     )
-        except (TaskDeferred, AirflowRescheduleException, LockTimeout):
+        except (TaskDeferred, LockTimeout):
             raise
-        except BaseException:
+        except BaseException:  # also a reschedule: until the next poke, no process acts for the request
             with suppress(StoreUnavailable):
                 wait.give_up()
             raise

@@ -9,6 +9,7 @@ import asyncio
 from datetime import timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Any
+from unittest.mock import Mock
 
 import pytest
 from airflow.providers.common.compat.sdk import TaskDeferred
@@ -255,6 +256,17 @@ def test_the_other_ways_to_wait_have_the_same_patience(waiting: Any, store: Stor
         with pytest.raises(AirflowRescheduleException):
             lock.execute(context())
     assert lock.execute(context())["owner"] == OWNER
+
+
+def test_a_poke_that_cannot_leave_the_queue_reschedules_its_task(
+    manager: LockManager, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    away = Mock(side_effect=StoreUnavailable("zk1 does not answer"))
+    for name in ("step", "withdraw"):
+        monkeypatch.setattr(MemoryAcquisition, name, away)
+    with pytest.raises(AirflowRescheduleException):
+        HiveLockOperator(task_id="lock", writes=[OBJECT], waiting="reschedule").execute(context())
+    assert away.call_count == 2
 
 
 def test_a_sensor_on_a_worker_pokes_again(store: Store) -> None:

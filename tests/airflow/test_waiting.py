@@ -13,7 +13,7 @@ from airflow.providers.standard.operators.empty import EmptyOperator
 from airflow.sdk import DAG, task
 
 from airflow_hivelock import HiveLockHook, HiveLockMixin, HiveLockOperator, HiveLockSensor
-from airflow_hivelock.compat import TaskDeferralError, TaskDeferralTimeout
+from airflow_hivelock.compat import AirflowRescheduleException, TaskDeferralError, TaskDeferralTimeout
 from airflow_hivelock.locks import Lease
 from airflow_hivelock.locks.errors import CannotTell
 from airflow_hivelock.operators import acquiring
@@ -122,6 +122,15 @@ def test_a_task_that_defers_leaves_no_place_that_nobody_would_give_up(manager: L
     with pytest.raises(TaskDeferred):
         on_worker("lock")
     assert not manager.waiters()
+
+
+def test_a_task_between_two_pokes_delays_no_other_task(manager: LockManager) -> None:
+    held = manager.acquire(owner="somebody", writes=[OBJECT])
+    with pytest.raises(AirflowRescheduleException):
+        on_worker("lock", "reschedule")
+    assert not manager.waiters()
+    manager.release(held)
+    assert manager.acquire(owner="next", writes=[OBJECT], timeout_s=0)
 
 
 @pytest.mark.parametrize("waiting", STYLES)
