@@ -151,7 +151,7 @@ class NamesLocks(StrictNames, BaseOperator):
         return Owner.of(hook.installation, context["ti"])
 
     def _needs_a_worker_to_render(self) -> bool:
-        """Whether only a worker can render the templates: with XComs, the DAG's macros or filters, or native types."""
+        """Whether only a worker can render the templates: with XComs, the DAG's settings of Jinja, or native types."""
         if not compat.TRIGGERS_RENDER:
             return True
         lists = (self.reads, self.writes)
@@ -166,4 +166,5 @@ class NamesLocks(StrictNames, BaseOperator):
         if _ASKS_THE_TASK.search(f"{lists}{self.lock_sql}"):
             return True
         dag = self.dag if self.has_dag() else None  # type: ignore[no-untyped-call]
-        return bool(dag and (dag.user_defined_macros or dag.user_defined_filters))
+        # The serialized DAG has none of these.
+        return bool(dag and (dag.user_defined_macros or dag.user_defined_filters or dag.jinja_environment_kwargs))

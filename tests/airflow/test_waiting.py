@@ -267,6 +267,15 @@ class TestWhereItBegins:
         with self.dag(**options):
             assert not HiveLockOperator(task_id="lock", writes=["dw.delays/dt={{ ds }}"]).start_from_trigger
 
+    def test_on_a_worker_where_the_dag_changes_jinja(self, manager: LockManager, run: Run) -> None:
+        """The serialized DAG does not have these settings. The triggerer would lock ``dt=[[ ds ]]``."""
+        brackets = {"variable_start_string": "[[", "variable_end_string": "]]"}
+        with self.dag(jinja_environment_kwargs=brackets) as dag:
+            lock = HiveLockOperator(task_id="lock", writes=["dw.delays/dt=[[ ds ]]"])
+        assert not lock.start_from_trigger
+        assert run(dag, logical_date=DAY).state == "success"
+        assert manager.show(OBJECT)
+
     def test_on_a_worker_where_an_xcom_is_pulled(self) -> None:
         with self.dag():
             pulled = ["dw.delays/dt={{ ti.xcom_pull('up') }}"]
