@@ -5,11 +5,34 @@ from __future__ import annotations
 from typing import Any
 
 import jinja2
+from jinja2 import meta, nodes
 
 from airflow_hivelock.locks.errors import InvalidRequest
 from airflow_hivelock.spec import RENDERED
 
 FILES = (".sql", ".hql")
+
+_IN_TRIGGERER = """
+conn data_interval_end data_interval_start ds ds_nodash inlets logical_date macros outlets params partition_date
+partition_key run_id task_instance_key_str ts ts_nodash ts_nodash_with_tz var
+dag.dag_id dag.end_date dag.start_date dag.tags dag.timezone
+dag_run.conf dag_run.dag_id dag_run.data_interval_end dag_run.data_interval_start dag_run.logical_date
+dag_run.partition_date dag_run.partition_key dag_run.run_after dag_run.run_id dag_run.start_date
+task_instance.dag_id task_instance.map_index task_instance.run_id task_instance.task_id task_instance.try_number
+ti.dag_id ti.map_index ti.run_id ti.task_id ti.try_number
+"""
+
+IN_TRIGGERER = frozenset(_IN_TRIGGERER.split())
+"""The names that Airflow's triggerer renders to the same text as a worker.
+
+It builds them from the run and the serialized DAG. For ``conn`` and ``var`` it asks its supervisor, which answers. The
+supervisor never answers the questions of other names, such as ``prev_start_date_success``, ``inlet_events`` and
+``ti.xcom_pull``, so the task would hang. Some names have other values there: ``task`` is not rendered,
+``triggering_asset_events`` is empty, and ``dag_run`` lacks the user.
+"""
+
+_ONLY_ON_WORKERS = (nodes.Include, nodes.Import, nodes.FromImport, nodes.Extends, nodes.ExprStmt)
+"""Statements that need the DAG's folder, or the extension ``do``. The triggerer has neither."""
 
 
 def is_file(sql: Any) -> bool:
@@ -29,6 +52,25 @@ def sql_source(jinja_env: Any, name: str) -> str:
             f"the file {name!r} is not in the folders of this DAG's templates. Correct the name, or add its folder to "
             "template_searchpath of the DAG"
         ) from error
+
+
+def renders_in_triggerer(jinja_env: Any, template: str) -> bool:
+    """Whether Airflow's triggerer can render *template*. If not, the task has to start on a worker.
+
+    :param jinja_env: the environment of the task.
+    """
+    if "{" not in template:
+        return True
+    try:
+        tree = jinja_env.parse(template)
+        for part in tree.find_all(nodes.Getattr):
+            # So that Jinja reports "ti.run_id" instead of "ti", unless the template itself assigns ti.
+            if isinstance(part.node, nodes.Name) and (name := f"{part.node.name}.{part.attr}") in IN_TRIGGERER:
+                part.node.name = name
+        names = meta.find_undeclared_variables(tree)
+    except jinja2.TemplateError:
+        return False
+    return names <= IN_TRIGGERER and tree.find(_ONLY_ON_WORKERS) is None
 
 
 class StrictNames:

@@ -43,10 +43,11 @@ class AcquiresLocks(NamesLocks):
     :param timeout: the longest wait for locks, without the wait for a worker slot. ``timedelta(0)`` fails at once. None
         means the connection's time-out, by default no limit.
     :param waiting: the way to wait. ``trigger`` waits in the triggerer from start to end, without a slot. On success no
-        callback of the task runs. The triggerer cannot render XComs and the DAG's own macros, so a task with them
-        starts on a worker. Each waiting task carries a copy of the DAG: prefer ``defer`` for DAGs of many hundred tasks.
-        ``defer`` starts and ends on a worker. It acquires free locks at once, and defers only to wait. ``reschedule``
-        polls once a minute, and has no queue position in between. ``poke`` waits in the worker slot.
+        callback of the task runs. The triggerer cannot render some names, such as XComs and the DAG's own macros. A
+        task with them starts on a worker. Each waiting task carries a copy of the DAG: prefer ``defer`` for DAGs of
+        many hundred tasks. ``defer`` starts and ends on a worker. It acquires free locks at once, and defers only to
+        wait. ``reschedule`` polls once a minute, and has no queue position in between. ``poke`` waits in the worker
+        slot.
     :param max_leases: the largest number of leases of the group at a time, including this one. None means no limit. A
         limit of the group in the lock store takes precedence. The lock store counts the leases. A task that waits for
         a permit holds no lock, and blocks no other task.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from contextlib import suppress
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -16,7 +15,7 @@ from airflow_hivelock.locks import formats
 from airflow_hivelock.locks.errors import InvalidRequest
 from airflow_hivelock.operators.arguments import CheckedPartial, check_names, is_reference
 from airflow_hivelock.spec import RENDERED, LeaseTerms, LockSpec, Owner
-from airflow_hivelock.templates import StrictNames, is_file, sql_source
+from airflow_hivelock.templates import StrictNames, is_file, renders_in_triggerer, sql_source
 from airflow_hivelock.triggers.arguments import written
 
 if TYPE_CHECKING:
@@ -25,11 +24,6 @@ if TYPE_CHECKING:
     from airflow.sdk.definitions.mappedoperator import OperatorPartial
 
     from airflow_hivelock.locks.model import LockRequest
-
-
-_OTHER_FILES = re.compile(r"\{%-?\+?\s*(include|import|from|extends)\b")
-
-_ASKS_THE_TASK = re.compile(r"xcom_pull|\btask\s*[.\[|]")
 
 
 class NamesLocks(StrictNames, BaseOperator):
@@ -157,14 +151,12 @@ class NamesLocks(StrictNames, BaseOperator):
         lists = (self.reads, self.writes)
         if any(isinstance(names, str) or is_reference(names) for names in lists):
             return True
-        if any(map(is_reference, (*self.reads, *self.writes, self.lock_sql))):
-            return True
-        # Jinja looks for other files next to the DAG, and the triggerer has only the serialized DAG.
-        if _OTHER_FILES.search(str(self.lock_sql)):
-            return True
-        # In a triggerer xcom_pull hangs forever, and the task's own fields are not rendered.
-        if _ASKS_THE_TASK.search(f"{lists}{self.lock_sql}"):
+        given = (*self.reads, *self.writes, self.lock_sql)
+        if any(map(is_reference, given)):
             return True
         dag = self.dag if self.has_dag() else None  # type: ignore[no-untyped-call]
         # The serialized DAG has none of these.
-        return bool(dag and (dag.user_defined_macros or dag.user_defined_filters or dag.jinja_environment_kwargs))
+        if dag and (dag.user_defined_macros or dag.user_defined_filters or dag.jinja_environment_kwargs):
+            return True
+        jinja_env = self.get_template_env()
+        return not all(renders_in_triggerer(jinja_env, each) for each in given if isinstance(each, str))

@@ -123,7 +123,7 @@ def test_sql_that_includes_another_file_is_rendered_on_a_worker(sql_file: str) -
     ("sql", "said"),
     [
         ("SELECT * {{ 'FRM' }} dw.planes", "line 1, column 14"),
-        ("SELECT * FROM dw.t WHERE dt = '{{ nothing }}'", "'nothing' is undefined"),
+        ("SELECT * FROM dw.t WHERE dt = '{{ params.nothing }}'", "has no attribute 'nothing'"),
         pytest.param(
             "nowhere.sql", "'nowhere.sql' is not in the folders of this DAG's templates", marks=starts_in_triggerer
         ),
