@@ -107,7 +107,7 @@ class Actor:
             return actor.manager
 
         made = Keeper("locks", colour="red", min_reader=4, format=5)
-        made._looks = Ended()
+        made._looks = Ended(made._threads)
         return asyncio.run(made._keep())
 
     def defers(self) -> Any:
