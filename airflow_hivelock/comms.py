@@ -15,7 +15,13 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from airflow.providers.common.compat.sdk import DagRunState, TaskInstanceState, XCom
 from airflow.sdk.exceptions import AirflowRuntimeError
 from airflow.sdk.execution_time import task_runner
-from airflow.sdk.execution_time.comms import GetDagRunState, GetDRCount, GetTaskStates, SetXCom
+from airflow.sdk.execution_time.comms import (
+    GetDagRunState,
+    GetDRCount,
+    GetTaskStates,
+    SetXCom,
+    ValidateInletsAndOutlets,
+)
 
 from airflow_hivelock import compat
 from airflow_hivelock.locks.errors import CannotTell
@@ -222,6 +228,23 @@ def run_state(dag_id: str, run_id: str) -> str | None:
             if _is_unknown(error):
                 return None
             raise
+
+
+def is_current(ti: Any) -> bool:
+    """Whether *ti* is the current try of its task. Asked from the try's own process.
+
+    Airflow replaces the id of a task instance before each further try, and has no other question for a try.
+
+    :raises CannotTell: Airflow did not answer.
+    """
+    with _or_cannot_tell(f"whether try {ti.try_number} of {ti.task_id} is the current one"):
+        try:
+            _supervisor().send(ValidateInletsAndOutlets(ti_id=ti.id))
+        except AirflowRuntimeError as error:
+            if _is_unknown(error):
+                return False
+            raise
+        return True
 
 
 def forget_dag(context: Any, ti: Any) -> None:

@@ -62,7 +62,14 @@ class LeaseMismatch(HiveLockError):
 
 
 class Superseded(HiveLockError):
-    """A later attempt of the same owner has taken over. This one must stop."""
+    """A later attempt of the same owner has taken over. This one must stop.
+
+    :ivar attempt: the number of the attempt that has taken over. 0: the store did not read it.
+    """
+
+    def __init__(self, *message: str, attempt: int = 0) -> None:
+        super().__init__(*message)
+        self.attempt = attempt
 
 
 class Withdrawn(HiveLockError):

@@ -228,7 +228,8 @@ def takes_over(
         )
     if earlier is not None and start is queueing.Start.STALE:
         raise Superseded(
-            f"{request.owner}: attempt {earlier.call.attempt} has taken over, so this call (attempt {request.attempt}) must stop"
+            f"{request.owner}: attempt {earlier.call.attempt} has taken over, so this call (attempt {request.attempt}) must stop",
+            attempt=earlier.call.attempt,
         )
     if earlier is not None and start is queueing.Start.MISMATCH:
         raise mismatch(request.owner, earlier.locks, request.locks, held=held, released=released)

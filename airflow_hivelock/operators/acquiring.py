@@ -20,7 +20,7 @@ from airflow_hivelock.operators.arguments import Waiting, check_terms, check_wai
 from airflow_hivelock.operators.base import NamesLocks
 from airflow_hivelock.spec import LeaseTerms, LockSpec
 from airflow_hivelock.triggers.lock import HiveLockTrigger
-from airflow_hivelock.waiting import Wait, patiently
+from airflow_hivelock.waiting import Wait, attempts, patiently
 from airflow_hivelock.waiting.rounds import FIRST, MOST_UNANSWERED, Round
 from airflow_hivelock.work import facts
 
@@ -102,6 +102,11 @@ class AcquiresLocks(NamesLocks):
         :raises TaskDeferred: the triggerer waits.
         :raises AirflowRescheduleException: a later poke waits.
         """
+        return attempts.as_current_try(
+            context["ti"], lambda: self._acquired(context, round_, resume, ends_task), self.log
+        )
+
+    def _acquired(self, context: Any, round_: Round | None, resume: str, ends_task: bool) -> Lease | None:
         hook = HiveLockHook(self.hivelock_conn_id)
         if not LockSpec.of(self).locks(hook, self.log):
             return None
@@ -168,7 +173,7 @@ class AcquiresLocks(NamesLocks):
         :raises TaskDeferred: the lock store does not answer. The trigger keeps the lease until the next worker asks.
         """
         try:
-            return self._retaken(context, event)
+            return attempts.as_current_try(context["ti"], lambda: self._retaken(context, event), self.log)
         except AccessDenied:
             raise
         except StoreUnavailable as error:
@@ -190,7 +195,7 @@ class AcquiresLocks(NamesLocks):
             owner=lease.owner,
             locks=lease.locks,
             lease_s=lease.lease_s,
-            attempt=context["ti"].try_number,
+            attempt=self._attempt(context),
             wait=False,
             query=owner.query,
         )
@@ -220,6 +225,9 @@ class AcquiresLocks(NamesLocks):
 
         The trigger does not see some ends of the task: an execution time-out in the wait, or a failure of the trigger.
         """
+        attempts.as_current_try(context["ti"], lambda: self._given_back(context), self.log)
+
+    def _given_back(self, context: Any) -> None:
         wait = self._begin(HiveLockHook(self.hivelock_conn_id), context, 0, _ignore)
         wait.counts = False
         try:

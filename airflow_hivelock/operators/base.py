@@ -17,6 +17,7 @@ from airflow_hivelock.operators.arguments import CheckedPartial, check_names, is
 from airflow_hivelock.spec import RENDERED, LeaseTerms, LockSpec, Owner
 from airflow_hivelock.templates import StrictNames, is_file, renders_in_triggerer, sql_source
 from airflow_hivelock.triggers.arguments import written
+from airflow_hivelock.waiting import attempts
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -133,16 +134,19 @@ class NamesLocks(StrictNames, BaseOperator):
         self, trigger: Any, next_method: str, trigger_kwargs: dict[str, Any], hook: HiveLockHook, context: Any
     ) -> NoReturn:
         """Defer to a trigger that continues the request of this worker."""
-        owner, attempt = str(self._lock_owner(hook, context)), context["ti"].try_number
+        owner, attempt = str(self._lock_owner(hook, context)), self._attempt(context)
         made = trigger(**self._spec_kwargs(), **trigger_kwargs, owner=owner, attempt=attempt)
         self.defer(trigger=made, method_name=next_method)
 
     def _request(self, hook: HiveLockHook, context: Any, *terms: LeaseTerms, **options: Any) -> LockRequest:
-        owner, attempt = self._lock_owner(hook, context), context["ti"].try_number
+        owner, attempt = self._lock_owner(hook, context), self._attempt(context)
         return LockSpec.of(self).request(hook, owner, attempt, *terms, **options)
 
     def _lock_owner(self, hook: HiveLockHook, context: Any) -> Owner:
         return Owner.of(hook.installation, context["ti"])
+
+    def _attempt(self, context: Any) -> int:
+        return attempts.of(context["ti"], context["ti"].try_number)
 
     def _needs_a_worker_to_render(self) -> bool:
         """Whether only a worker can render the templates: with XComs, the DAG's settings of Jinja, or native types."""

@@ -21,7 +21,7 @@ from airflow_hivelock.locks.model import Lease
 from airflow_hivelock.operators.acquiring import GLANCE_S
 from airflow_hivelock.operators.arguments import check_span
 from airflow_hivelock.spec import TERMS, LeaseTerms, LockSpec, Owner
-from airflow_hivelock.waiting import Wait, patiently
+from airflow_hivelock.waiting import Wait, attempts, patiently
 from airflow_hivelock.work import applications, facts
 from airflow_hivelock.work.lease_holder import LeaseHolder
 from airflow_hivelock.work.processes import MARK, Processes
@@ -139,8 +139,13 @@ def hold(
     try:
         manager = patiently(hook.manager, log)
         patiently(lambda: _release_rest(manager, owner, ti.try_number), log)
-        request = spec.request(hook, owner, ti.try_number, lease_terms, lease_s=lease_s, wait=wait)
-        lease = _acquire(Wait(lambda: (manager, request), most_s, changed.set, log), owner, changed)
+
+        def ask() -> Lease:
+            attempt = attempts.of(ti, ti.try_number)
+            request = spec.request(hook, owner, attempt, lease_terms, lease_s=lease_s, wait=wait)
+            return _acquire(Wait(lambda: (manager, request), most_s, changed.set, log), owner, changed)
+
+        lease = attempts.as_current_try(ti, ask, log)
         with _under(manager, lease, owner.work) as held:
             yield held
     finally:

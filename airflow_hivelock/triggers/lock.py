@@ -25,7 +25,7 @@ from airflow_hivelock.triggers.arguments import Further, written
 from airflow_hivelock.triggers.connection import hook_of
 from airflow_hivelock.triggers.keeper import HiveLockKeeper
 from airflow_hivelock.triggers.threads import Threads, of_waiters
-from airflow_hivelock.waiting import Look, Wait
+from airflow_hivelock.waiting import Look, Wait, attempts
 from airflow_hivelock.waiting.rounds import FIRST, Round, resume_s
 
 if TYPE_CHECKING:
@@ -104,6 +104,7 @@ class LockTrigger(StrictNames, BaseTrigger):
             self.log.info(
                 "Another process acts for this task. Airflow starts this trigger again if it still needs it: %s", error
             )
+            attempts.refused(self.task_instance, self._attempt(), error)
             await asyncio.sleep(AGAIN_S)
             # End as if cancelled. Then Airflow starts the trigger again if it still belongs to this triggerer. Any
             # other end without an event fails the task. Without an end, no trigger would wait for a task that comes back.
@@ -171,6 +172,8 @@ class LockTrigger(StrictNames, BaseTrigger):
         if not await self._in_pool(lambda: spec.locks(hook, self.log)):  # this can read SQL
             return None
         _keep_leases(self.hivelock_conn_id)
+        if self.task_instance is not None and self._attempt() > self.task_instance.try_number:
+            attempts.log_again(self.log, self._attempt())
 
         def begin() -> Polled[T]:
             if self.timeout_s is None:
@@ -204,7 +207,8 @@ class LockTrigger(StrictNames, BaseTrigger):
         return owner
 
     def _attempt(self) -> int:
-        return self.attempt if self.owner or self.task_instance is None else self.task_instance.try_number
+        ti = self.task_instance
+        return attempts.of(ti, self.attempt if self.owner or ti is None else ti.try_number)
 
     async def _in_pool(self, function: Callable[[], T]) -> T:
         """Run a blocking call in a thread. Return its result. Cancellation does not stop it: see :meth:`_settled`."""

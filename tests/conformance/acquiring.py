@@ -182,11 +182,26 @@ class Acquiring(Suite):
         other.renew(second)
         assert other.release(second)
 
+    @where(remembers=True)
+    def test_a_refused_attempt_is_told_which_one_has_ended_and_gets_the_lease_with_its_number(
+        self, manager: LockManager, other: LockManager
+    ) -> None:
+        """As a task asks whose run was created again, so that its tries count from 1 again."""
+        manager.release(manager.acquire(owner="task", writes=[DAY1], attempt=3))
+        for _ in range(2):
+            with pytest.raises(Superseded) as refused:
+                other.acquire(owner="task", writes=[DAY1], attempt=1)
+            assert refused.value.attempt == 3
+        lease = other.acquire(owner="task", writes=[DAY1], attempt=refused.value.attempt)
+        assert lease.attempt == 3
+        assert other.release(lease)
+
     @where(remembers=False)
     def test_attempts_are_told_by_the_one_that_acquired(self, manager: LockManager, other: LockManager) -> None:
         second = manager.acquire(owner="task", writes=[DAY1], attempt=2)
-        with pytest.raises(Superseded):
+        with pytest.raises(Superseded) as refused:
             other.acquire(owner="task", writes=[DAY1], attempt=1)
+        assert refused.value.attempt == 2
         assert not other.release(replace(second, attempt=1))
         third = other.acquire(owner="task", writes=[DAY1], attempt=3)
         assert (third.id, third.attempt) == (second.id, 3)

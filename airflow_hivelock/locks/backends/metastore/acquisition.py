@@ -135,7 +135,10 @@ class MetastoreAcquisition:
             if first.metadata is None or first.metadata.owner != owner:
                 continue
             if queueing.stale(Call(request.attempt, 0), Call(first.metadata.attempt, 0)):
-                raise Superseded(f"{owner}: attempt {first.metadata.attempt} has taken over from {request.attempt}")
+                taken_over = first.metadata.attempt
+                raise Superseded(
+                    f"{owner}: attempt {taken_over} has taken over from {request.attempt}", attempt=taken_over
+                )
             if request.named:
                 same = first.metadata.named == digest(request.named)
             else:
