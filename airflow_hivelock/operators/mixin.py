@@ -259,7 +259,7 @@ class HiveLockMixin(SubmitsJobs, AcquiresLocks):
         if self._hands_over(manager, lease):
             yield
             return
-        begun, held_now = lease.work(name) is not None, lease
+        begun, held_now = applications.begun(lease, name) is not None, lease
         # Wait in place, because the store can have the record although its answer was lost. The record names this
         # process, and another host could not check it.
         lease = self._patiently(lambda: self._start_work(manager, held_now, name, context, resumed))
@@ -342,7 +342,10 @@ class HiveLockMixin(SubmitsJobs, AcquiresLocks):
 
         :raises CannotTell: the state of the earlier work is unknown. The locks stay.
         """
-        here, earlier = Processes(submits=resumed or self._submits(), queue=self.queue or ""), lease.work(name)
+        here, earlier = (
+            Processes(submits=resumed or self._submits(), queue=self.queue or ""),
+            applications.begun(lease, name),
+        )
         if earlier is not None and resumed:
             if earlier.application and isinstance(applications.decode(earlier.application), Job):
                 return lease

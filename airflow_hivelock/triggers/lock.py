@@ -10,6 +10,7 @@ import asyncio
 import contextvars
 from contextlib import suppress
 from dataclasses import asdict
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from airflow.triggers.base import BaseTrigger, TaskFailedEvent, TaskSkippedEvent, TaskSuccessEvent, TriggerEvent
@@ -27,6 +28,7 @@ from airflow_hivelock.triggers.keeper import HiveLockKeeper
 from airflow_hivelock.triggers.threads import Threads, of_waiters
 from airflow_hivelock.waiting import Look, Wait, attempts
 from airflow_hivelock.waiting.rounds import FIRST, Round, resume_s
+from airflow_hivelock.work.stale import keep_for_task
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Coroutine
@@ -233,6 +235,7 @@ class HiveLockTrigger(LockTrigger):
         trigger acquires no locks, and resumes the task at the request's turn.
     """
 
+    round_number: int
     unanswered: int
 
     def __init__(
@@ -266,6 +269,9 @@ class HiveLockTrigger(LockTrigger):
     async def _event(self) -> TriggerEvent:
         begun = asyncio.get_running_loop().time()
         outcome = await self._outcome(self._start)
+        if isinstance(outcome, Lease) and self.round_number:
+            assert self._wait is not None
+            outcome = await self._in_pool(partial(keep_for_task, self._wait.manager, outcome, self.log))
         given = self._given(outcome)
         if isinstance(outcome, Lease) and self.warning:
             self.log.warning("%s", self.warning)

@@ -7,6 +7,7 @@ anything, and the cluster's id of a job as soon as there is one.
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, cast
 
@@ -20,10 +21,21 @@ from airflow_hivelock.work.processes import Processes
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from airflow_hivelock.locks.model import Work
+    from airflow_hivelock.locks.model import Lease, Work
 
 
 Application = Processes | Job
+
+
+def begun(lease: Lease, name: str) -> Work | None:
+    """Return the work *name* under *lease*. None also if its record has no process, so that it starts as new work."""
+    work = lease.work(name)
+    if work is not None and work.application:
+        with suppress(CannotTell):
+            application = decode(work.application)
+            if isinstance(application, Processes) and not application.exist:
+                return None
+    return work
 
 
 def encode(application: Application) -> str:

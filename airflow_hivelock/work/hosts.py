@@ -97,4 +97,4 @@ def _processes(work: Work) -> Processes | None:
         application = applications.of(work)
     except CannotTell:
         return None  # no record yet, or this version cannot read it
-    return application if isinstance(application, Processes) else None
+    return application if isinstance(application, Processes) and application.exist else None

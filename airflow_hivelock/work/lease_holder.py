@@ -124,6 +124,8 @@ class LeaseHolder:
             if self._unwritten:
                 self._write()
             if isinstance(self._application, Processes) and not self._application.running():
+                if elsewhere is None and self._ours:  # a lease without work would be kept until the run is over
+                    elsewhere = applications.encode(Processes.none())
                 self._manager.record_work(self._lease, self._work.name, elsewhere)
         except HiveLockError as error:
             self._log.warning(

@@ -81,6 +81,19 @@ class Processes:
         if not isinstance(self.submits, bool):
             raise ValueError(f"submits={self.submits!r:.80}")
 
+    @classmethod
+    def none(cls) -> Processes:
+        """The record of work that has no process: it has not begun, or waits for the next start of its task.
+
+        It shows that the lease is for its task's own work. Each version reads processes that ended with their host.
+        """
+        return cls(pid=0, started=0, host="", boot="", mark="0" * 32, pod=None, gone="its task, which waits")
+
+    @property
+    def exist(self) -> bool:
+        """Whether processes were recorded. False for :meth:`none`."""
+        return bool(self.host)
+
     def running(self) -> bool:
         """Whether at least one of the processes still runs.
 
@@ -124,6 +137,8 @@ class Processes:
         )
 
     def __str__(self) -> str:
+        if not self.exist:
+            return "no process"
         gone = f", which was declared gone by {self.gone}" if self.gone else ""
         return f"process {self.pid} on {self.host}{gone} (and what it started)"
 

@@ -9,19 +9,20 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from airflow_hivelock import comms
-from airflow_hivelock.locks.errors import CannotTell
+from airflow_hivelock.locks.errors import CannotTell, HiveLockError
 from airflow_hivelock.locks.invalid import printable
 from airflow_hivelock.spark.driver_work import work_name
 from airflow_hivelock.spec import Owner
-from airflow_hivelock.work.applications import of, running
-from airflow_hivelock.work.processes import started
+from airflow_hivelock.work.applications import encode, of, running
+from airflow_hivelock.work.processes import Processes, started
 
 if TYPE_CHECKING:
     from datetime import datetime
 
+    from airflow_hivelock.locks.manager import LockManager
     from airflow_hivelock.locks.model import Holder, Lease
 
 
@@ -81,6 +82,18 @@ def judge_driver(lease: Lease) -> Verdict:
 def is_for_its_task(owner: Owner, lease: Lease) -> bool:
     """Whether *lease* is for the owner's own work, not for later tasks."""
     return lease.work(owner.work) is not None
+
+
+def keep_for_task(manager: LockManager, lease: Lease, log: Any) -> Lease:
+    """Record that *lease* is for its owner's own work, which has not begun. So it ends with the task, not with the run."""
+    owner = Owner.parse(lease.owner)
+    if owner is None or is_for_its_task(owner, lease):  # the work of an earlier try may still run
+        return lease
+    try:
+        return manager.record_work(lease, owner.work, encode(Processes.none()))
+    except HiveLockError as error:
+        log.warning("If the task ends before it has a worker slot, its locks stay until its run ends: %s", error)
+        return lease
 
 
 def judge_task(owner: Owner, state: str | None) -> Verdict:
