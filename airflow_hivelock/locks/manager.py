@@ -100,7 +100,7 @@ class LockManager(ManagesGroups, AbstractContextManager["LockManager"]):
         except LockTimeout:
             raise
         except StoreUnavailable:
-            with suppress(StoreUnavailable):  # report the first error; the store removes a waiter without a process
+            with suppress(StoreUnavailable):  # report the first error; the request leaves when the store answers
                 pending.withdraw()
             raise
         except BaseException:

@@ -252,7 +252,10 @@ class PendingLease(_Pending):
         return self._acquisition.asked
 
     def withdraw(self) -> None:
-        """Leave the queue."""
+        """Leave the queue.
+
+        :raises StoreUnavailable: the store did not answer. The request leaves the queue later, without another call.
+        """
         self._acquisition.withdraw()
 
     def hand_over(self) -> None:

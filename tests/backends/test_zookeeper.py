@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 from contextlib import ExitStack
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -30,6 +31,7 @@ from airflow_hivelock.locks.backends.zookeeper.client import Create, Delete, Set
 from airflow_hivelock.locks.model import DeferredGrant, owner_key
 from tests.backends.zookeepers import commit, data, expire, store
 from tests.conformance import Polling
+from tests.support.patience import until
 from tests.support.servers import ZooKeeperServer, free_port
 
 if TYPE_CHECKING:
@@ -227,6 +229,46 @@ def test_waiters_and_holders_outlive_a_restart_of_the_server(tmp_path: Path) -> 
         manager.renew(lease)
         manager.release(lease)
         assert waiting.granted()
+
+
+def test_a_request_that_is_withdrawn_while_the_server_is_away_leaves_the_queue_later(tmp_path: Path) -> None:
+    """It blocked its tables for as long as its process lived and asked for nothing more."""
+    with ExitStack() as stack:
+        server = stack.enter_context(ZooKeeperServer(tmp_path))
+        idle, other = (stack.enter_context(connect(f"{server.url}?timeout_s={timeout_s}")) for timeout_s in (5, 60))
+        lease = other.acquire(owner="holder", writes=[DAY])
+        cancelled = Polling.queued(idle, "cancelled", writes=[DAY])
+        waiting = Polling.queued(other, "next", writes=[DAY])
+        server.stop()
+        with pytest.raises(StoreUnavailable):
+            cancelled.pending.withdraw()
+        server.start()
+        waiting.blocked()
+        other.release(lease)
+        assert waiting.granted()
+        until(lambda: not withdrawing(idle), "the end of the thread")
+
+
+def test_a_manager_that_is_closed_tries_no_withdrawal_again(tmp_path: Path) -> None:
+    with ExitStack() as stack:
+        server = stack.enter_context(ZooKeeperServer(tmp_path))
+        with connect(f"{server.url}?timeout_s=2") as manager:
+            manager.acquire(owner="holder", writes=[DAY])
+            cancelled = Polling.queued(manager, "cancelled", writes=[DAY])
+            server.stop()
+            with pytest.raises(StoreUnavailable):
+                cancelled.pending.withdraw()
+            assert withdrawing(manager)
+        until(lambda: not withdrawing(manager), "the end of the thread")
+        with pytest.raises(StoreUnavailable):
+            cancelled.pending.withdraw()
+        assert not withdrawing(manager)
+
+
+def withdrawing(manager: LockManager) -> bool:
+    """Whether a thread of the manager tries withdrawals again."""
+    tries = store(manager).abandoned._try
+    return any(isinstance(thread, threading.Timer) and thread.function == tries for thread in threading.enumerate())
 
 
 def test_patience_for_a_lock_of_hives_below_the_table_ends_in_waiting_on(zookeeper: ZooKeeperServer) -> None:

@@ -115,10 +115,23 @@ class Process:
     def __init__(self, stage: Stage, session: Actor, patience_s: float, passing_s: float) -> None:
         self.session = session
         self.backend = ZooKeeperBackend(
-            self.session, patience_s=patience_s, passing_s=passing_s, clock=stage.clock, sleep=stage.schedule.sleep
+            self.session,
+            patience_s=patience_s,
+            passing_s=passing_s,
+            clock=stage.clock,
+            sleep=stage.schedule.sleep,
+            later=self._later,
         )
         self.manager = LockManager(self.backend, stage.clock)
         self._stage = stage
+
+    def _later(self, pause_s: float, act: Callable[[], None]) -> Callable[[], None]:
+        def run() -> None:
+            self._stage.schedule.sleep(pause_s)
+            act()
+
+        self._stage.meanwhile(f"{self.session.name}.ends", run)
+        return lambda: None
 
     def asks(
         self,

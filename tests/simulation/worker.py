@@ -70,6 +70,7 @@ class Worker:
                     passing_s=self.passing_s,
                     clock=self._clock,
                     sleep=self.world.schedule.sleep,
+                    later=self._later,
                 )
                 self._manager = LockManager(backend, self._clock)
             except StoreUnavailable:
@@ -96,6 +97,14 @@ class Worker:
                 self.nap()
             else:
                 return
+
+    def _later(self, pause_s: float, act: Callable[[], None]) -> Callable[[], None]:
+        def run() -> None:
+            self.world.schedule.sleep(pause_s)
+            act()
+
+        self.world.spawn(self.session, ".ends", run)
+        return lambda: None
 
     def _clock(self) -> float:
         return self.world.schedule.now_ms / 1000 + AHEAD_S
@@ -188,8 +197,7 @@ class Job:
             self._world.too_old(worker.session, error)
             return None
         began = self._world.schedule.now_ms, self._world.zookeeper.zxid
-        pending = manager.begin(self._request, self._flag.set, self._timeout_s, outage_s=0)
-        self._claims.begins(process_of(pending), began[1], began[0], deferred=self._request.deferred)
+        pending = self._begin(manager)
         while True:
             self._flag.clear()
             give_up = self._dice.chance(self._gives_up)
@@ -239,15 +247,30 @@ class Job:
                 if not give_up:
                     worker.nap()
                     self._flag.set()
+                    if has_abandoned(pending):
+                        pending = self._begin(manager)  # as a caller that begins again
             if give_up:
                 self._give_up(pending)
                 return None
             self._flag.wait(pending.wait_s())
 
+    def _begin(self, manager: LockManager) -> PendingLease:
+        pending = manager.begin(self._request, self._flag.set, self._timeout_s, outage_s=0)
+        zxid, now_ms = self._world.zookeeper.zxid, self._world.schedule.now_ms
+        self._claims.begins(process_of(pending), zxid, now_ms, deferred=self._request.deferred)
+        return pending
+
     def _give_up(self, pending: PendingLease) -> None:
         self._note("gives up")
         self._claims.withdraws(process_of(pending))
-        self._worker.insist(pending.withdraw)
+        if self._world.workload.insists():
+            self._worker.insist(pending.withdraw)
+        else:
+            try:
+                pending.withdraw()
+            except StoreUnavailable:
+                self._note("leaves the end of its request to its process")
+                return
         self._withdrawn(pending)
 
     def _timed_out(self, error: LockTimeout, began_ms: int, began_zxid: int) -> None:
@@ -363,3 +386,8 @@ class Job:
 def process_of(pending: PendingLease) -> str:
     """The name that its acquisition writes into the record."""
     return str(pending._acquisition._process)  # type: ignore[attr-defined]
+
+
+def has_abandoned(pending: PendingLease) -> bool:
+    """Whether it could not leave the queue at an error of its own. A time-out is another matter: its next poll leaves."""
+    return pending._acquisition._abandoned and not pending._overdue  # type: ignore[attr-defined]

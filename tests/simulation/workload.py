@@ -70,6 +70,8 @@ class Workload:
         self._invitations_s = Draw(self.slots, draw.theme)("invitations_s", (0.0,), (0.0, 0.5), (0.2, 2.0), (10.0,))
         self._weights = Dice(world.seed + (1 << 45))
         self._heavy = Draw(self._weights, draw.theme)("heavy", 0.0, 0.0, 0.4)
+        self._abandoning = Dice(world.seed + (1 << 46))
+        self._abandons = Draw(self._abandoning, draw.theme)("abandons", 0.0, 0.0, 0.5)
         self._owners = [self._draw_owner(f"o{number}") for number in range(draw("owners", 2, 3, 4))]
         self.workers: list[Worker] = []
         self._working: dict[Task, Owner] = {}
@@ -117,6 +119,10 @@ class Workload:
     def worked_ms(self, key: str) -> int:
         """Since when no process has acted for that owner; all its requests have arrived soon after."""
         return self._world.schedule.now_ms if self.works_for(key) else self._worked_ms.get(key, 0)
+
+    def insists(self) -> bool:
+        """Whether a caller that gives up repeats that until the store answers. Otherwise it tries once."""
+        return not self._abandoning.chance(self._abandons)
 
     def may_have(self, owner: str, target: LockObject, mode: LockMode) -> bool:
         """Whether that owner ever asks for such a lock."""

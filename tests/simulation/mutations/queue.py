@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -9,25 +10,27 @@ import pytest
 
 from airflow_hivelock.locks.backend import Blocked
 from airflow_hivelock.locks.backends.zookeeper import nodes, waiting
+from airflow_hivelock.locks.backends.zookeeper.abandoned import LONGEST_S, AbandonedRequests
 from airflow_hivelock.locks.backends.zookeeper.acquisition import ZooKeeperAcquisition
 from airflow_hivelock.locks.backends.zookeeper.client import Create, Exists, Get, Refused
-from airflow_hivelock.locks.backends.zookeeper.local_waiters import LocalWaiters
 from airflow_hivelock.locks.backends.zookeeper.queue import Queues
 from airflow_hivelock.locks.backends.zookeeper.turn import Turn
 from airflow_hivelock.locks.errors import StoreUnavailable
 from airflow_hivelock.locks.model import Lease
 from tests.simulation import stage as staging
-from tests.simulation.mutations.mutation import mutation
+from tests.simulation.mutations.mutation import edit, mutation
 from tests.simulation.mutations.wire import in_place_of_commits, is_ticket
 from tests.simulation.session import SimulatedSession
 from tests.simulation.state import ROOT
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from airflow_hivelock.locks.backends.zookeeper.client import Op
     from airflow_hivelock.locks.backends.zookeeper.record import Record
     from airflow_hivelock.locks.backends.zookeeper.store import ZooKeeperStore
     from tests.simulation.mutations.wire import Send
-    from tests.simulation.stage import Stage
+    from tests.simulation.stage import Process, Stage
 
     Patch = pytest.MonkeyPatch
 
@@ -213,28 +216,75 @@ def place_lost_on_restart(patch: Patch) -> None:
     patch.setattr(ZooKeeperAcquisition, "_start", start)
 
 
+@contextmanager
+def _fails(withdrawing: Process, owner: str, error: BaseException, *, times: int = 1) -> Iterator[None]:
+    """The owner's withdrawal fails with *error*; so do the next tries, if there are more *times*."""
+
+    def fail() -> None:
+        raise error
+
+    for _ in range(times):
+        withdrawing.session.before(staging.writes(owner, "free"), fail)
+    with pytest.raises(type(error)):
+        yield
+
+
+LOST = StoreUnavailable("scripted: connection lost; nothing was sent")
+
+
 def a_withdrawal_fails(stage: Stage) -> None:
     ours, other, mine = stage.process("ours"), stage.process("other"), stage.process("mine")
     lease = ours.gets("a", [], ["w.a"])
-    given_up, waiter = other.asks("b", [], ["w.a"]), mine.asks("c", [], ["w.a"])
-    given_up.poll()
-    waiter.poll()
-    other.session.before(staging.writes("b", "free"), _connection_lost)
-    with pytest.raises(StoreUnavailable):
+    given_up, interrupted = other.asks("b", [], ["w.a"]), other.asks("c", [], ["w.a"])
+    waiter = mine.asks("d", [], ["w.a"])
+    for asked in (given_up, interrupted, waiter):
+        asked.poll()
+    with _fails(other, "b", LOST, times=3):
         other.withdraws(given_up)
-    other.gets("d", [], ["w.b"])  # the next step of any other withdraws it
+    with _fails(other, "c", KeyboardInterrupt()):
+        other.withdraws(interrupted)
     ours.releases(lease)
+    stage.schedule.sleep(2 * LONGEST_S)  # its process asks for nothing more, and its session lives
     assert isinstance(waiter.poll(), Lease)
-
-
-def _connection_lost() -> None:
-    raise StoreUnavailable("scripted: connection lost; nothing was sent")
 
 
 @mutation(a_withdrawal_fails)
 def failed_withdrawal_forgotten(patch: Patch) -> None:
     """Its ticket blocks the others for as long as its session lives."""
-    patch.setattr(LocalWaiters, "abandon", lambda self, end: None)
+    patch.setattr(AbandonedRequests, "add", lambda self, process, end: None)
+
+
+@mutation(a_withdrawal_fails)
+def failed_withdrawal_tried_once(patch: Patch) -> None:
+    """The store is away for longer, and the ticket stays."""
+    edit(patch, AbandonedRequests, "_try", "if self._ends and self._pauses:", "if False:")
+
+
+@mutation(a_withdrawal_fails)
+def interrupted_withdrawal_forgotten(patch: Patch) -> None:
+    """A user presses Ctrl-C twice, and the ticket stays."""
+    edit(patch, ZooKeeperAcquisition, "_end", "(StoreUnavailable, KeyboardInterrupt)", "StoreUnavailable")
+
+
+def asked_again_after_a_withdrawal_failed(stage: Stage) -> None:
+    ours, mine = stage.process("ours"), stage.process("mine")
+    ours.gets("a", [], ["w.a"])
+    same, other = mine.asks("b", [], ["w.a"]), mine.asks("c", [], ["w.a"])
+    same.poll()
+    other.poll()
+    for owner, asked in (("b", same), ("c", other)):
+        with _fails(mine, owner, LOST):
+            mine.withdraws(asked)
+    same.poll()
+    mine.asks("c", [], ["w.a"]).poll()
+    stage.schedule.sleep(2 * LONGEST_S)
+    assert [stage.state(owner).waits for owner in ("b", "c")] == [True, True]
+
+
+@mutation(asked_again_after_a_withdrawal_failed)
+def asked_again_in_vain(patch: Patch) -> None:
+    """The retried withdrawal ends the request that its owner has made since."""
+    edit(patch, ZooKeeperAcquisition, "step", "if self._abandoned:", "if False:")
 
 
 @mutation(seed=14)

@@ -64,6 +64,7 @@ class ZooKeeperAcquisition:
         self._process = uuid.uuid4().hex
         self._begin = 0
         self._session = 0
+        self._abandoned = False
         self._turn = Turn(store, self._request, wake, patience_s, passing_s, store.clock())
 
     @property
@@ -72,7 +73,9 @@ class ZooKeeperAcquisition:
 
     def step(self) -> Lease | NeedsSlot | Blocked:
         store, turn = self._store, self._turn
-        store.waiters.end_abandoned()
+        if self._abandoned:  # its withdrawal is tried again, and must not end what this step begins
+            self._process, self._begin, self._abandoned = uuid.uuid4().hex, 0, False
+            turn.record, turn.granting = None, 0
         until = store.clock() + STEP_S
         while True:
             try:
@@ -115,33 +118,35 @@ class ZooKeeperAcquisition:
         return Blocker(QUICKER, lock.object, lock.mode, waiting=True)
 
     def withdraw(self) -> None:
-        self._end(self._withdraw)
+        call = Call(self._request.attempt, self._begin, self._process)
+        self._end(partial(self._withdraw, call, self._turn.granting))
 
     def hand_over(self) -> None:
-        self._end(self._hand_over)
+        self._end(partial(self._hand_over, self._process))
 
     def _end(self, end: Callable[[], None]) -> None:
         # First: another thread that brings this process's waiters back then leaves this one out.
         self._store.waiters.leaves(self)
         try:
             end()
-        except StoreUnavailable:
-            self._store.waiters.abandon(partial(self._end, end))
+        except (StoreUnavailable, KeyboardInterrupt):  # while the store is away, a user may press Ctrl-C twice
+            self._store.abandoned.add(self._process, end)
+            self._abandoned = True
             raise
 
-    def _hand_over(self) -> None:
+    def _hand_over(self, process: str) -> None:
         mine = self._store.read(self._key, fresh=True)
-        if mine is not None and mine.process == self._process and mine.waits:
+        if mine is not None and mine.process == process and mine.waits:
             # Refused if another process has taken over by now, or if its session has ended.
             self._store.client.submit(Commit((Check(self.path, mine.version), Delete(self._alive))))
 
-    def _withdraw(self) -> None:
+    def _withdraw(self, call: Call, granting: int) -> None:
         withdrawing = self._store.retry(f"{self._request.owner}: its record changed while it was withdrawn")
         while True:
             mine = self._store.read(self._key, fresh=True)
-            if mine is None or (mine.process != self._process and not self._may_decline(mine)):
+            if mine is None or (mine.process != call.process and not self._may_decline(mine, call)):
                 return
-            if mine.holds and mine.ticket_epoch == self._turn.granting:  # it was granted, but no caller got the lease
+            if mine.holds and mine.ticket_epoch == granting:  # it was granted, but no caller got the lease
                 ended = nodes.entomb(self._store, mine)
             elif mine.waits or mine.invited or mine.away:
                 ended = nodes.free(self._store, mine)
@@ -151,9 +156,8 @@ class ZooKeeperAcquisition:
                 return
             withdrawing.again()
 
-    def _may_decline(self, invited: Record) -> bool:
-        """Whether the owner's request is *invited* and this is its worker's call, which has written nothing."""
-        call = Call(self._request.attempt, self._begin, self._process)
+    def _may_decline(self, invited: Record, call: Call) -> bool:
+        """Whether the owner's request is *invited* and *call* is its worker's, which has written nothing."""
         return self._request.has_slot and invited.invited and not queueing.stale(call, invited.earlier.call)
 
     # The first transaction.
@@ -294,7 +298,7 @@ class ZooKeeperAcquisition:
             return
         assert done.record.stat is not None
         if not store.waiters.is_back(self, position(done.record.stat.mzxid, mine.priority, claim)):
-            self._withdraw()  # it was withdrawn meanwhile, and withdraw() did not see the new ticket
+            self.withdraw()  # it was withdrawn meanwhile, and withdraw() did not see the new ticket
 
     # The next steps.
 

@@ -13,6 +13,7 @@ from kazoo.hosts import collect_hosts
 from airflow_hivelock.locks import rules
 from airflow_hivelock.locks.backend import Capabilities, check_newest
 from airflow_hivelock.locks.backends.zookeeper import groups, nodes, waiting
+from airflow_hivelock.locks.backends.zookeeper.abandoned import in_thread
 from airflow_hivelock.locks.backends.zookeeper.acquisition import ZooKeeperAcquisition
 from airflow_hivelock.locks.backends.zookeeper.client import Check, Client, Commit, Create, Delete, Exists, Refused
 from airflow_hivelock.locks.backends.zookeeper.groups import GroupNodes
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from datetime import datetime
 
+    from airflow_hivelock.locks.backends.zookeeper.abandoned import Later
     from airflow_hivelock.locks.backends.zookeeper.record import Record
 
 log = logging.getLogger(__name__)
@@ -53,7 +55,7 @@ class ZooKeeperBackend(GroupNodes, Listed):
     :param acl_bytes: how many bytes the ACL of a node takes in a request.
     :param patience_s: how long a request at its turn lets Hive's clients go first, before it creates a placeholder.
     :param passing_s: how long requests of higher priority may overtake a waiter.
-    :param clock: monotonic seconds; *sleep* waits by it.
+    :param clock: monotonic seconds; *sleep* and *later* wait by it.
     """
 
     capabilities = Capabilities(seen_by_hive=True)
@@ -68,8 +70,10 @@ class ZooKeeperBackend(GroupNodes, Listed):
         passing_s: float = PASSING_S,
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], None] = time.sleep,
+        later: Later = in_thread,
     ) -> None:
-        self.store = ZooKeeperStore(client, layout or Layout(), acl_bytes=acl_bytes, clock=clock, sleep=sleep)
+        layout = layout or Layout()
+        self.store = ZooKeeperStore(client, layout, acl_bytes=acl_bytes, clock=clock, sleep=sleep, later=later)
         self.namespace = self.store.layout.namespace
         self.patience_s = patience_s
         self.passing_s = passing_s
@@ -157,6 +161,7 @@ class ZooKeeperBackend(GroupNodes, Listed):
         return self.store.now()
 
     def close(self) -> None:
+        self.store.abandoned.close()
         self.store.client.close()
 
     def begin(self, request: LockRequest, wake: Callable[[], None]) -> ZooKeeperAcquisition:

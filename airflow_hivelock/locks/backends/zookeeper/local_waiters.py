@@ -1,4 +1,4 @@
-"""The waiting requests of this process: their positions, and those that could not leave the queue."""
+"""The waiting requests of this process, and their positions."""
 
 from __future__ import annotations
 
@@ -9,8 +9,6 @@ from weakref import WeakKeyDictionary
 from airflow_hivelock.locks import queueing
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from airflow_hivelock.locks.backends.zookeeper.record import Record
     from airflow_hivelock.locks.queueing import Position
 
@@ -33,7 +31,6 @@ class LocalWaiters:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._positions: WeakKeyDictionary[LocalWaiter, Position] = WeakKeyDictionary()
-        self._abandoned: list[Callable[[], None]] = []
 
     def waits_at(self, waiter: LocalWaiter, position: Position) -> None:
         with self._lock:
@@ -56,17 +53,3 @@ class LocalWaiters:
                 return False
             self._positions[waiter] = position
             return True
-
-    def abandon(self, end: Callable[[], None]) -> None:
-        """Remember how to *end* a request that could not be withdrawn or handed over. The next step of any request does
-        that: its ticket must not block others as long as this session lives."""
-        with self._lock:
-            self._abandoned.append(end)
-
-    def end_abandoned(self) -> None:
-        """End the abandoned requests. If one cannot be ended again, it stays remembered."""
-        while self._abandoned:
-            with self._lock:
-                end = self._abandoned.pop() if self._abandoned else None
-            if end:
-                end()

@@ -11,6 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from airflow_hivelock.locks import validate
+from airflow_hivelock.locks.backends.zookeeper.abandoned import AbandonedRequests
 from airflow_hivelock.locks.backends.zookeeper.client import (
     Check,
     Client,
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
     from datetime import datetime
 
+    from airflow_hivelock.locks.backends.zookeeper.abandoned import Later
     from airflow_hivelock.locks.backends.zookeeper.client import Listing, Op, Request
     from airflow_hivelock.locks.backends.zookeeper.layout import Layout
     from airflow_hivelock.locks.backends.zookeeper.queue import Claim, Listings
@@ -120,7 +122,7 @@ class ZooKeeperStore:
     """The store through one session, which several threads share.
 
     :param acl_bytes: how many bytes the ACL of a node takes in a request.
-    :param clock: monotonic seconds; *sleep* waits by it.
+    :param clock: monotonic seconds; *sleep* and *later* wait by it.
     """
 
     def __init__(
@@ -131,6 +133,7 @@ class ZooKeeperStore:
         acl_bytes: int,
         clock: Callable[[], float],
         sleep: Callable[[float], None],
+        later: Later,
     ) -> None:
         self.client = client
         self.layout = layout
@@ -141,6 +144,7 @@ class ZooKeeperStore:
         self.queues = Queues(client, layout)
         self.settled: OrderedDict[str, tuple[int, int]] = OrderedDict()  # objects' nodes, by path: see :meth:`settle`
         self.waiters = LocalWaiters()
+        self.abandoned = AbandonedRequests(later)
         self._known: OrderedDict[str, _Known] = OrderedDict()
         self._known_lock = threading.Lock()
         self._ahead_ms: int | None = None
