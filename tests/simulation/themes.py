@@ -76,6 +76,12 @@ INVITED: Theme = {
 INVITED_AND_LIMITED: Theme = INVITED | {"limits": 0.7, "groups": 1, "reads": 0.6, "hives": 0}
 """They wait for one of few leases, too."""
 
+ABANDONED: Theme = {
+    "gives_up": 0.1, "abandons": 0.5, "lose": 0.02, "lose_rare": 0.0, "owners": 6, "machines": 3, "partitions": 1, "no_waits": 0.0,
+    "faults": 0.0, "reads": 0.3, "hives": 0, "refuse": 0.0,
+}  # fmt: skip
+"""Some give up while the connection breaks, and do not try that again themselves."""
+
 UPGRADED: Theme = {"upgrade": 0.4}
 """A later version comes early, and raises the lowest reader."""
 

@@ -22,6 +22,7 @@ from tests.simulation.mutations.mutation import edit, mutation
 from tests.simulation.mutations.wire import in_place_of_commits, is_ticket
 from tests.simulation.session import SimulatedSession
 from tests.simulation.state import ROOT
+from tests.simulation.themes import ABANDONED
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -248,7 +249,7 @@ def a_withdrawal_fails(stage: Stage) -> None:
     assert isinstance(waiter.poll(), Lease)
 
 
-@mutation(a_withdrawal_fails)
+@mutation(a_withdrawal_fails, theme=ABANDONED)
 def failed_withdrawal_forgotten(patch: Patch) -> None:
     """Its ticket blocks the others for as long as its session lives."""
     patch.setattr(AbandonedRequests, "add", lambda self, process, end: None)
