@@ -9,12 +9,13 @@ import sys
 from contextlib import ExitStack, nullcontext, suppress
 from functools import wraps
 from importlib import import_module
+from inspect import signature
 from typing import TYPE_CHECKING, Any
 
 from airflow_hivelock.locks.errors import InvalidRequest
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Mapping
     from contextlib import AbstractContextManager
 
     from airflow_hivelock.spark.statements import StatementLocks
@@ -113,9 +114,11 @@ def _change_all() -> None:
     _change(frame, "toJSON", _as_rdd)
     _change(frame, "rdd", _rdd)
     writers = import_module("pyspark.sql.readwriter")
-    _change(writers.DataFrameWriter, "__init__", _remembering_options)
-    for name in ("option", "options", "format"):
-        _change(writers.DataFrameWriter, name, _remembered)
+    streams = import_module("pyspark.sql.streaming.readwriter").DataStreamWriter
+    for writer in (writers.DataFrameWriter, streams):
+        _change(writer, "__init__", _remembering_options)
+        for name in ("option", "options"):
+            _change(writer, name, _remembered)
     for name in PATHS:
         _change(writers.DataFrameWriter, name, _to_path)
     _change(writers.DataFrameWriter, "jdbc", _reads_only)
@@ -134,7 +137,6 @@ def _change_all() -> None:
     _change(catalog, "analyzeTable", _catalog(writes=False))
     _change(catalog, "dropDatabase", _catalog(writes=True, database=True))
     _change(import_module("pyspark.sql.group").GroupedData, "pivot", _pivot)
-    streams = import_module("pyspark.sql.streaming.readwriter").DataStreamWriter
     for name in ("start", "toTable"):
         _change(streams, name, _stream)
     with suppress(ImportError):  # it needs NumPy
@@ -291,27 +293,26 @@ def _remembered(original: Any) -> Any:
 
     @wraps(original)
     def option(writer: Any, *args: Any, **kwargs: Any) -> Any:
-        named = {str(key).lower(): value for key, value in kwargs.items()}
-        if original.__name__ == "option" and len(args) == 2 and str(args[0]).lower() == "path":
-            named["path"] = args[1]
-        if named.get("key", "").lower() == "path":
-            named["path"] = named.get("value")
-        if named.get("path"):
-            writer._hive_lock_path = str(named["path"])
+        call = signature(original).bind(writer, *args, **kwargs).arguments
+        writer._hive_lock_path = _path(writer, {str(call["key"]): call["value"]} if "key" in call else kwargs)
         return original(writer, *args, **kwargs)
 
     return option
 
 
+def _path(writer: Any, options: Mapping[str, Any], path: Any = None) -> str:
+    """*path*, or the option ``path`` of this call or of an earlier one. Spark ignores the case of an option's name."""
+    named = (value for name, value in options.items() if name.lower() == "path" and value)
+    return str(path or next(named, None) or getattr(writer, "_hive_lock_path", ""))
+
+
 def _hold_path(locks: StatementLocks, writer: Any, name: str, args: Any, kwargs: Any) -> AbstractContextManager[None]:
-    path = str(args[0] if args else kwargs.get("path") or getattr(writer, "_hive_lock_path", ""))
-    return locks.write(writer._df, f"DataFrameWriter.{name}", path=path)
+    return locks.write(writer._df, f"DataFrameWriter.{name}", path=_path(writer, kwargs, *args[:1]))
 
 
 def _hold_table(locks: StatementLocks, writer: Any, name: str, args: Any, kwargs: Any) -> AbstractContextManager[None]:
     table = args[0] if args else kwargs.get("tableName", kwargs.get("name", ""))
-    path = str(kwargs.get("path") or getattr(writer, "_hive_lock_path", ""))
-    return locks.write(writer._df, f"DataFrameWriter.{name}", table, path)
+    return locks.write(writer._df, f"DataFrameWriter.{name}", table, _path(writer, kwargs))
 
 
 _to_path, _to_table = _under_locks(_of_writer, _hold_path), _under_locks(_of_writer, _hold_table)
@@ -375,7 +376,7 @@ def _stream(original: Any) -> Any:
                     "a stream into a table never ends, so its locks would never be released; write each batch with "
                     "foreachBatch, which locks each batch"
                 )
-            locks.refuse_stream(writer._df, str((args[0] if args else kwargs.get("path")) or ""))
+            locks.refuse_stream(writer._df, _path(writer, kwargs, *args[:1]))
         return original(writer, *args, **kwargs)
 
     return start
