@@ -150,7 +150,10 @@ class NamesOfPlans:
             return None if table is None else self.of_table(table.identifier())
         if name == "HiveTableRelation":
             return self.of_table(leaf.tableMeta().identifier())
-        if name == "DataSourceV2Relation":
+        if name == "StreamingRelation":
+            table = optional(leaf.dataSource().catalogTable())
+            return None if table is None else self.of_table(table.identifier())
+        if name in ("DataSourceV2Relation", "StreamingRelationV2"):
             catalog, identifier = optional(leaf.catalog()), optional(leaf.identifier())
             return None if catalog is None or identifier is None else self.of_identifier(catalog.name(), identifier)
         return None

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 import time
+from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any
 
 from airflow_hivelock.locks.errors import InvalidRequest
@@ -36,12 +38,22 @@ class Places:
 
         :param path: a text, or a path object of Hadoop.
         """
-        wanted = _plain(self._jvm.path(str(path) if isinstance(path, str) else path.toString()).toString())
+        wanted = self._qualified(path)
         for location, table in self._locations().items():
             if wanted == location or location.startswith(f"{wanted}/"):
                 yield table
             elif wanted.startswith(f"{location}/"):
                 yield _part(table, wanted.removeprefix(f"{location}/"))
+
+    def matching(self, pattern: str) -> Iterator[LockObject]:
+        """The tables with files that the source of a stream can find by *pattern*, a path as in ``/in/*.csv``."""
+        folders = re.sub(r"\{[^/]*\}", "*", self._qualified(pattern)).split("/")
+        for location, table in self._locations().items():
+            if all(map(fnmatchcase, location.split("/"), folders)):
+                yield table
+
+    def _qualified(self, path: Any) -> str:
+        return _plain(self._jvm.path(str(path) if isinstance(path, str) else path.toString()).toString())
 
     def _locations(self) -> dict[str, LockObject]:
         if time.monotonic() > self._until:

@@ -106,10 +106,10 @@ class SessionPlans:
         """The Dataset of an analysed statement."""
         return self._jvm.rows(session, analysed)
 
-    def of_names(self, frame: Any, path: str = "") -> Plan:
-        """A plan that reads all tables and views of the DataFrame, and writes the tables at *path*."""
+    def of_stream(self, frame: Any, path: str = "") -> Plan:
+        """A plan that reads all tables and views of a stream, and writes the tables at *path*."""
         planner, reader, _ = self._begin(frame.sparkSession())
-        reader.names(_analysed(frame))
+        reader.stream(_analysed(frame))
         if path:
             reader.write_path(path)
         return plan_touched(planner)

@@ -10,7 +10,7 @@ from airflow_hivelock.locks.plan.filters import filtered
 from airflow_hivelock.locks.plan.query import Scan
 from airflow_hivelock.spark import commands
 from airflow_hivelock.spark.holding import NotPlanned
-from airflow_hivelock.spark.jvm import items, kind, optional
+from airflow_hivelock.spark.jvm import items, kind, optional, values
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator
@@ -221,6 +221,20 @@ class PlanReader:
             )
         self._planner.write(*named, *found)
 
+    def stream(self, analysed: Any) -> None:
+        """Add all tables and views of a stream, and the tables with files at the paths that it reads."""
+        self.names(analysed)
+        for each in (analysed, *items(analysed.subqueriesAll())):
+            for leaf in items(each.collectLeaves()):
+                if self._names.of_relation(leaf) is not None:
+                    continue
+                for path in _paths(leaf):
+                    self._planner.look(*self._places.of(path))
+                if kind(leaf) == "StreamingRelation":
+                    for option, value in values(leaf.dataSource().options()):
+                        if option.lower() == "path":
+                            self._planner.look(*self._places.matching(str(value)))
+
     def names(self, node: Any) -> None:
         """Add all tables and views of an analysed query."""
         for each in (node, *items(node.subqueriesAll())):
@@ -274,13 +288,10 @@ class PlanReader:
             known = self._planner.session.tables.table(found)
             columns = known.partition_columns if known else ()
             self._planner.scans.append(filtered(found, _texts(filters, columns) if columns else ()))
-        elif name == "LogicalRelation" and kind(leaf.relation()) == "HadoopFsRelation":
-            for path in items(leaf.relation().location().rootPaths()):
-                self.read_path(path)
-        elif name == "DataSourceV2ScanRelation" and kind(leaf.relation().table()) in _FILE_TABLES:
-            for path in items(leaf.relation().table().fileIndex().rootPaths()):
-                self.read_path(path)
-        elif name not in ("LogicalRelation", "DataSourceV2Relation", "DataSourceV2ScanRelation") and not self._lenient:
+            return
+        for path in _paths(leaf):
+            self.read_path(path)
+        if name not in ("LogicalRelation", "DataSourceV2Relation", "DataSourceV2ScanRelation") and not self._lenient:
             raise NotPlanned(
                 f"Spark's plan reads data by {name}, and its tables are not known; run the statement under a lease that "
                 "names its data, HiveLocks.lease(reads=[…])"
@@ -296,6 +307,17 @@ _FILE_TABLES = frozenset("AvroTable CSVTable JsonTable OrcTable ParquetTable Tex
 """Tables of Spark's data source version 2 that stand for files at a path."""
 
 _IF_NOT_EXISTS = frozenset(("CreateDataSourceTableCommand", "CreateTable", "CreateTableCommand"))
+
+
+def _paths(leaf: Any) -> Iterator[Any]:
+    """The paths that a relation without a table reads."""
+    name = kind(leaf)
+    if name == "LogicalRelation" and kind(leaf.relation()) == "HadoopFsRelation":
+        yield from items(leaf.relation().location().rootPaths())
+    elif name in ("DataSourceV2Relation", "DataSourceV2ScanRelation"):
+        table = (leaf if name == "DataSourceV2Relation" else leaf.relation()).table()
+        if kind(table) in _FILE_TABLES:
+            yield from items(table.fileIndex().rootPaths())
 
 
 def _inner(node: Any) -> Iterator[Any]:

@@ -112,7 +112,7 @@ class StatementLocks:
 
         :raises InvalidRequest: the stream reads or writes such a table.
         """
-        plan = self._plans.of_names(frame._jdf, path)
+        plan = self._plans.of_stream(frame._jdf, path)
         if plan.reads or plan.writes:
             raise InvalidRequest(
                 f"a stream that touches {_some(plan)} never ends, so its locks would never be released; read and write the "

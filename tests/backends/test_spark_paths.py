@@ -51,6 +51,12 @@ WAYS: dict[str, Callable[[Any, str], Any]] = {
 }
 
 
+def described(stream: Any) -> Any:
+    """The stream, through a temporary view."""
+    stream.createOrReplaceTempView("described")
+    return stream.sparkSession.table("described")
+
+
 @pytest.mark.parametrize("way", WAYS)
 def test_a_stream_into_a_tables_files_is_refused(
     way: str, spark: SparkSession, home: str, locks: HiveLocks, tmp_path: Path
@@ -59,6 +65,39 @@ def test_a_stream_into_a_tables_files_is_refused(
     stream = rows.writeStream.format("parquet").option("checkpointLocation", str(tmp_path))
     with pytest.raises(InvalidRequest, match=r"a stream that touches dw\.p "):
         WAYS[way](stream, f"{home}/p").stop()
+
+
+@pytest.mark.parametrize(
+    "read",
+    {
+        "a table": lambda spark, _: spark.readStream.table("dw.p"),
+        "a temporary view": lambda spark, _: described(spark.readStream.table("dw.p")),
+        "a path": lambda spark, home: spark.readStream.schema("k int").parquet(f"{home}/p/dt=2024-01-01"),
+        "an option": lambda spark, home: spark.readStream.schema("k int").option("PATH", f"{home}/p").load(),
+        "a pattern": lambda spark, home: spark.readStream.schema("k int").parquet(f"{home[:-1]}*/{{o,p}}/dt=*"),
+        "files beside a stream": lambda spark, home: (
+            spark.readStream.format("rate").load().join(spark.read.parquet(f"{home}/p"))
+        ),
+    }.values(),
+)
+def test_a_stream_from_a_table_is_refused(
+    read: Callable[[SparkSession, str], Any], spark: SparkSession, home: str, locks: HiveLocks, tmp_path: Path
+) -> None:
+    stream = read(spark, home).writeStream.format("noop").option("checkpointLocation", str(tmp_path))
+    with pytest.raises(InvalidRequest, match=r"a stream that touches dw\.p "):
+        stream.start().stop()
+
+
+@pytest.mark.parametrize("name", ["elsewhere", "p*.csv", "p*/{o,p}"])
+def test_a_stream_between_other_files_starts(
+    name: str, spark: SparkSession, locks: HiveLocks, taken: Callable[[], list[str]], tmp_path: Path
+) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    stream = spark.readStream.schema("k int").parquet(f"{tmp_path}/{name}").writeStream.format("parquet")
+    query = stream.option("checkpointLocation", f"{tmp_path}/c").option("path", f"{tmp_path}/out").start()
+    query.processAllAvailable()
+    query.stop()
+    assert taken() == []
 
 
 @pytest.mark.parametrize(
