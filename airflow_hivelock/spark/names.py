@@ -47,6 +47,7 @@ class NamesOfPlans:
         others: Collection[str] = (),
     ) -> None:
         self._catalog = session.sessionState().catalog()
+        self._manager = session.sessionState().catalogManager()
         self._tables = tables
         self._catalogs = catalogs
         self._others = others
@@ -103,14 +104,15 @@ class NamesOfPlans:
     def of_parts(self, parts: Any) -> Iterator[LockObject]:
         """The table of that name. Empty for a temporary view, or for a table that needs no lock."""
         names = [str(part) for part in items(parts)]
-        if len(names) > 2 or (
-            len(names) == 2 and names[0] in (*(each for each in self._catalogs if each != HIVE_CATALOG), *self._others)
-        ):
-            if self._covers(names[0], names[1:]):
-                yield LockObject(names[-2], names[-1])
-        elif names[0].lower() != GLOBAL or len(names) == 1:
-            database, table = [self._catalog.getCurrentDatabase(), *names][-2:]
-            yield LockObject(database, table)
+        if len(names) > 1 and names[0].lower() == GLOBAL:
+            return
+        # Spark reads the first part as a catalog if a catalog has that name, and uses the current catalog otherwise.
+        if len(names) == 1 or not self._manager.isCatalogRegistered(names[0]):
+            names = [self._manager.currentCatalog().name(), *names]
+            if len(names) == 2:
+                names[1:1] = self._manager.currentNamespace()
+        if self._covers(names[0], names[1:]):
+            yield LockObject(names[-2], names[-1])
 
     def _covers(self, catalog: str, parts: Iterable[str]) -> bool:
         if catalog in self._catalogs:

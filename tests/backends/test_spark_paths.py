@@ -1,12 +1,15 @@
-"""Files of tables, which a PySpark session names by their path, and streams, which run without locks."""
+"""Data that a PySpark session names in another way than a table of Hive: by a path, in a stream, in another catalog."""
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from airflow_hivelock.locks import InvalidRequest
+from airflow_hivelock.locks import InvalidRequest, LockManager
+from airflow_hivelock.spark import enable_hive_locks
+from tests.backends.conftest import URL
 from tests.support.local_spark import local_spark
 
 if TYPE_CHECKING:
@@ -113,3 +116,42 @@ def test_the_path_of_a_write_can_be_an_option(
 ) -> None:
     save(spark.sql("select 1 k").write.mode("append"), f"{home}/p/dt=2024-01-02")
     assert taken() == ["dw.p!"]
+
+
+LAKE = {
+    "": "org.apache.spark.sql.execution.datasources.v2.jdbc.JDBCTableCatalog",
+    ".url": "jdbc:derby:memory:lake;create=true",
+    ".driver": "org.apache.derby.iapi.jdbc.AutoloadedDriver",
+}
+"""The settings of the catalog ``lake``, which has no tables."""
+
+WRITES: dict[str, Callable[[SparkSession, str], Any]] = {
+    "insertInto": lambda spark, name: spark.range(1).write.insertInto(name),
+    "saveAsTable": lambda spark, name: spark.range(1).write.mode("append").saveAsTable(name),
+    "writeTo": lambda spark, name: spark.range(1).writeTo(name).append(),
+    "catalog": lambda spark, name: spark.catalog.recoverPartitions(name),
+}
+
+
+@pytest.mark.parametrize("write", WRITES)
+def test_a_name_is_in_the_current_catalog(write: str, spark: SparkSession, manager: LockManager) -> None:
+    for name, value in LAKE.items():
+        spark.conf.set(f"spark.sql.catalog.lake{name}", value)
+    history = len(manager.history())
+    for others, error in ((), "is in a catalog of its own"), (["lake"], "NOT_FOUND|NOT_SUPPORTED"):
+        locks = enable_hive_locks(spark, URL, others=others)
+        try:
+            with pytest.raises(Exception, match=error):
+                WRITES[write](spark, "lake.t")
+            spark.sql("use lake")
+            for name in ("t", "dw.p"):
+                with pytest.raises(Exception, match=error):
+                    WRITES[write](spark, name)
+            assert len(manager.history()) == history
+            with suppress(Exception):  # it has its locks before Spark refuses it
+                spark.range(1).writeTo("spark_catalog.dw.p").append()
+        finally:
+            spark.sql("use spark_catalog")
+            locks.disable()
+        history += 1
+        assert len(manager.history()) == history
