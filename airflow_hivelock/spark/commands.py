@@ -98,6 +98,19 @@ TRANSACTS = ROWS | frozenset(
 
 COPIES = frozenset(("CreateTableLike", "CreateTableLikeCommand"))
 
+MOVES = (
+    RENAMES
+    | CREATES_AS_SELECT
+    | COPIES
+    | frozenset(
+        """
+        AlterTableSetLocationCommand CreateDataSourceTableCommand CreateTable CreateTableCommand DropDatabaseCommand
+        DropNamespace DropTable DropTableCommand ReplaceTable SetTableLocation
+        """.split()  # noqa: SIM905
+    )
+)
+"""Commands that create, move or drop a table. The list of the tables' locations is made again after them."""
+
 NO_DATA = frozenset(
     """
     CTERelationRef CommandResult ExternalRDD LocalRelation LocalTableScan LogicalRDD OneRowRelation Range

@@ -29,11 +29,13 @@ class Planned:
     :param again: plans the statement again under its locks, because tables and views may have changed meanwhile. It
         returns the same plan if they have not changed. It returns None if the statement no longer touches data.
     :param analysed: Spark's analysed plan, which Spark runs in place of the statement. None: Spark runs the statement.
+    :param moves: the statement may create, move or drop a table.
     """
 
     plan: Plan
     again: Callable[[], Planned | None]
     analysed: Any = None
+    moves: bool = False
 
 
 @contextmanager

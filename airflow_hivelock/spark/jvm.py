@@ -119,9 +119,9 @@ class Jvm:
             array[place] = each
         return array
 
-    def path(self, text: str) -> Any:
-        """Hadoop's absolute path for *text*."""
-        path = self._jvm.org.apache.hadoop.fs.Path(text)
+    def path(self, location: Any) -> Any:
+        """Hadoop's absolute path for *location*: a text, or a URI, which has escapes."""
+        path = self._jvm.org.apache.hadoop.fs.Path(location)
         return path.getFileSystem(self.session.sessionState().newHadoopConf()).makeQualified(path)
 
 

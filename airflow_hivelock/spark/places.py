@@ -18,7 +18,10 @@ if TYPE_CHECKING:
     from airflow_hivelock.spark.tables import SessionTables
 
 FRESH_S = 60.0
-"""The time for which the list of all locations is used, in seconds. A new table is found only after that."""
+"""How long the list of all locations is used at most, in seconds. A table of another job is found only after that."""
+
+USES = 20
+"""How many times as long as Spark needed to make the list, the list is used. So a short list is newer."""
 
 
 class Places:
@@ -30,8 +33,8 @@ class Places:
     def __init__(self, jvm: Jvm, tables: SessionTables) -> None:
         self._jvm = jvm
         self._tables = tables
-        self._listed: dict[str, LockObject] = {}
-        self._until = 0.0
+        self._changes = 0
+        self._kept: tuple[int, float, dict[str, LockObject]] = (-1, 0.0, {})
 
     def of(self, path: Any) -> Iterator[LockObject]:
         """The tables and partitions with files at, above or below *path*.
@@ -47,28 +50,45 @@ class Places:
 
     def matching(self, pattern: str) -> Iterator[LockObject]:
         """The tables with files that the source of a stream can find by *pattern*, a path as in ``/in/*.csv``."""
-        folders = re.sub(r"\{[^/]*\}", "*", self._qualified(pattern)).split("/")
+        patterns = [each.split("/") for each in _alternatives(self._qualified(pattern))]
         for location, table in self._locations().items():
-            if all(map(fnmatchcase, location.split("/"), folders)):
+            if any(all(map(fnmatchcase, location.split("/"), folders)) for folders in patterns):
                 yield table
 
     def _qualified(self, path: Any) -> str:
         return _plain(self._jvm.path(str(path) if isinstance(path, str) else path.toString()).toString())
 
+    def forget(self) -> None:
+        """List all locations again, because this driver has created, moved or dropped a table."""
+        self._changes += 1
+
     def _locations(self) -> dict[str, LockObject]:
-        if time.monotonic() > self._until:
-            self._listed = {
+        changes, began = self._changes, time.monotonic()
+        known, until, listed = self._kept
+        if known != changes or began > until:
+            listed = {
                 _plain(self._jvm.path(location).toString()): LockObject(database, name)
                 for database in self._tables.names()
                 for name, location in self._tables.locations(database)
             }
-            self._until = time.monotonic() + FRESH_S
-        return self._listed
+            ended = time.monotonic()
+            # The number of changes is the one before the list, so that a change meanwhile makes the list old.
+            self._kept = changes, ended + min(FRESH_S, USES * (ended - began)), listed
+        return listed
 
 
 def _plain(location: str) -> str:
     scheme, _, path = location.partition(":")
     return f"{scheme}:/{path.lstrip('/')}".rstrip("/") if not path.startswith("//") else location.rstrip("/")
+
+
+def _alternatives(pattern: str) -> list[str]:
+    """The patterns without braces that *pattern* stands for: ``a*`` and ``b*`` for ``{a,b}*``."""
+    before, *inside = re.split(r"\{([^{}]*)\}", pattern, maxsplit=1)
+    if not inside:
+        return [pattern]
+    named, after = inside
+    return [each for one in named.split(",") for each in _alternatives(before + one + after)]
 
 
 def _part(table: LockObject, below: str) -> LockObject:

@@ -47,7 +47,7 @@ class SessionPlans:
         self._others = others
         self._lenient = lenient
         self.tables = SessionTables(self._jvm)
-        self._places = Places(self._jvm, self.tables)
+        self.places = Places(self._jvm, self.tables)
 
     def of_sql(self, session: Any, text: str, args: Any = None, *, runs: bool = False) -> Planned:
         """The locks of the command *text*. A query has none, because Spark runs it later.
@@ -151,7 +151,7 @@ class SessionPlans:
             return planned(now) if unchanged else self._read(session, analyse, read, now)
 
         def planned(analysed: Any) -> Planned:
-            return Planned(plan, again, None if reader.transacts else analysed)
+            return Planned(plan, again, None if reader.transacts else analysed, reader.moves)
 
         return planned(found)
 
@@ -161,7 +161,7 @@ class SessionPlans:
         state: SessionState[Any] = SessionState(tables, session.sessionState().catalog().getCurrentDatabase())
         planner = Planner(state, "stricter", MAX_OBJECTS)
         names = NamesOfPlans(session, tables, self._catalogs, self._others)
-        reader = PlanReader(self._jvm, session, planner, names, self._places, lenient=self._lenient)
+        reader = PlanReader(self._jvm, session, planner, names, self.places, lenient=self._lenient)
         return planner, reader, answers
 
 

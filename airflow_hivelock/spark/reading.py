@@ -28,6 +28,7 @@ class PlanReader:
     :param lenient: lock everything that an unknown command names, EXCLUSIVE, in place of a refusal.
     :ivar queries: the analysed queries, each with its optimised plan.
     :ivar by_path: the plan reads or writes a path.
+    :ivar moves: the plan may create, move or drop a table.
     :ivar transacts: the plan changes a table of Spark's data source version 2. Spark may begin a transaction when it
         analyses such a plan.
     """
@@ -42,7 +43,7 @@ class PlanReader:
         self._places = places
         self._lenient = lenient
         self.queries: list[tuple[Any, Any]] = []
-        self.by_path = self.transacts = False
+        self.by_path = self.transacts = self.moves = False
 
     def statement(self, analysed: Any) -> bool:
         """Add what the plan touches if it contains a command. Return whether it does. Spark runs a query later."""
@@ -90,6 +91,7 @@ class PlanReader:
     def _command(self, node: Any) -> None:
         name = kind(node)
         self.transacts |= name in commands.TRANSACTS
+        self.moves |= name in commands.MOVES or name not in commands.KNOWN
         if name in commands.NOTHING:
             return
         if name in commands.INSERTS:
@@ -130,6 +132,8 @@ class PlanReader:
             *self._names.parts(node, name, target), how=Write.INSERT if name.startswith("LoadData") else None
         )
         self._planner.look(target)
+        if name.startswith("LoadData") and not node.isLocal():
+            self.write_path(node.path())  # Spark moves the files, maybe out of another table
 
     def _analyse(self, node: Any, name: str) -> None:
         if queries := list(_inner(node)):
@@ -186,7 +190,7 @@ class PlanReader:
         elif name in ("InsertIntoDataSourceDirCommand", "InsertIntoHiveDirCommand"):
             location = optional(node.storage().locationUri())
             if location is not None:
-                self.write_path(location.toString())
+                self.write_path(self._jvm.path(location))
         elif name == "InsertIntoDataSourceCommand":
             self._write_relation(node.logicalRelation())
         else:

@@ -19,6 +19,10 @@ if TYPE_CHECKING:
     from airflow_hivelock.spark.plans import SessionPlans
 
 
+_CREATES = (".create", ".createOrReplace", ".replace", ".saveAsTable")
+"""The methods of writers that create a table."""
+
+
 class StatementLocks:
     """Context managers that hold the locks of one statement for the time of the body.
 
@@ -69,7 +73,10 @@ class StatementLocks:
     @contextmanager
     def write(self, frame: Any, name: str, table: str = "", path: str = "") -> Iterator[None]:
         """Hold the locks of a write of a DataFrame to a table or a path."""
-        with self._running(lambda: self._plans.of_write(frame._jdf, table, path), f"{name} {table or path}"):
+        moves = name.endswith(_CREATES)
+        with self._running(
+            lambda: self._plans.of_write(frame._jdf, table, path), f"{name} {table or path}", moves=moves
+        ):
             yield
 
     @contextmanager
@@ -85,7 +92,7 @@ class StatementLocks:
             whole: Planned = Planned(found, lambda: whole)
             return whole
 
-        with self._running(plan, f"{name} {table or database}"):
+        with self._running(plan, f"{name} {table or database}", moves=writes):
             yield
 
     @contextmanager
@@ -120,9 +127,18 @@ class StatementLocks:
             )
 
     @contextmanager
-    def _running(self, plan: Callable[[], Planned], query: str) -> Iterator[Planned | None]:
-        with hold(self._leases, plan, query) as found, self._in_a_statement():
-            yield found
+    def _running(self, plan: Callable[[], Planned], query: str, *, moves: bool = False) -> Iterator[Planned | None]:
+        """Hold the locks of a statement for the time of the body.
+
+        :param moves: the statement may create, move or drop a table, whatever its plan is.
+        """
+        with hold(self._leases, plan, query) as found:
+            try:
+                with self._in_a_statement():
+                    yield found
+            finally:
+                if moves or found is None or found.moves:
+                    self._plans.places.forget()
 
     @contextmanager
     def _in_a_statement(self) -> Iterator[None]:

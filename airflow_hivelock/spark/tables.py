@@ -53,12 +53,12 @@ class SessionTables:
             return texts(self._catalog.listDatabases())
         return texts(self._catalog.listTables(database)) if self._catalog.databaseExists(database) else []
 
-    def locations(self, database: str) -> Iterator[tuple[str, str]]:
-        """The name and the location of each table of *database* that has a location."""
+    def locations(self, database: str) -> Iterator[tuple[str, Any]]:
+        """The name and the location, a URI of Java, of each table of *database* that has a location."""
         for found in items(self._catalog.getTablesByName(database, self._catalog.listTables(database))):
             location = optional(found.storage().locationUri())
             if location is not None and found.tableType().name() != "VIEW":
-                yield found.identifier().table(), location.toString()
+                yield found.identifier().table(), location
 
 
 class Answers:

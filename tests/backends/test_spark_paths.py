@@ -5,6 +5,7 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
+import pyspark
 import pytest
 
 from airflow_hivelock.locks import InvalidRequest, LockManager
@@ -26,6 +27,7 @@ TABLES = (
     "create database dw",
     "create table dw.p (k int, dt string) using parquet partitioned by (dt)",
     "insert into dw.p values (1, '2024-01-01')",
+    "create table dw.target (k int) stored as textfile",
 )
 
 
@@ -116,6 +118,65 @@ def test_the_path_of_a_write_can_be_an_option(
 ) -> None:
     save(spark.sql("select 1 k").write.mode("append"), f"{home}/p/dt=2024-01-02")
     assert taken() == ["dw.p!"]
+
+
+def moved(spark: SparkSession, path: str) -> None:
+    """Create a table, list all locations, and move the table."""
+    spark.sql("create table dw.made (k int) using parquet")
+    spark.table("dw.made").write.parquet(path)
+    spark.sql(f"alter table dw.made set location '{path}'")
+
+
+MADE: dict[str, Callable[[SparkSession, str], Any]] = {
+    "create": lambda spark, path: spark.sql(f"create table dw.made (k int) using parquet location '{path}'"),
+    "create as select": lambda spark, path: spark.sql(
+        f"create table dw.made using parquet location '{path}' as select 1 k"
+    ),
+    "set location": lambda spark, path: moved(spark, path),
+    "saveAsTable": lambda spark, path: spark.range(1).write.option("path", path).saveAsTable("dw.made"),
+    "catalog": lambda spark, path: spark.catalog.createTable("dw.made", path, "parquet", spark.range(1).schema),
+    "under a lease": lambda spark, path: spark.sql(
+        f"execute immediate \"create table dw.made (k int) using parquet location '{path}'\""
+    ),
+}
+
+
+@pytest.mark.parametrize("made", MADE)
+@pytest.mark.parametrize("folder", ["plain", "a folder, 100%"])
+def test_the_files_of_a_new_table_are_recognised(
+    folder: str, made: str, spark: SparkSession, locks: HiveLocks, taken: Callable[[], list[str]], tmp_path: Path
+) -> None:
+    if made == "under a lease" and pyspark.__version__ < "4":
+        pytest.skip("Spark 3.5 has no EXECUTE IMMEDIATE")
+    path = f"{tmp_path}/{folder}"
+    rows = spark.range(1).selectExpr("cast(id as int) k")
+    rows.write.parquet(f"{tmp_path}/other")  # Spark has listed all locations
+    try:
+        with locks.lease(writes=["dw.made"]):
+            MADE[made](spark, path)
+        taken()
+        rows.write.mode("append").parquet(path)
+        assert taken() == ["dw.made!"]
+        spark.sql(f"insert overwrite directory '{path}' using parquet select 1 k")
+        assert taken() == ["dw.made!"]
+        spark.read.schema("k int").parquet(path).collect()
+        assert taken() == ["dw.made"]
+    finally:
+        with locks.lease(writes=["dw.made"]):
+            spark.sql("drop table if exists dw.made")
+
+
+def test_load_data_takes_files_out_of_a_table(
+    spark: SparkSession, home: str, taken: Callable[[], list[str]], tmp_path: Path
+) -> None:
+    spark.sql("create table dw.source (k int) stored as textfile")
+    spark.sql("insert into dw.source values (1)")
+    taken()
+    spark.sql(f"load data inpath '{home}/source/part-*' into table dw.target")
+    assert sorted(taken()) == ["dw.source!", "dw.target!"]
+    (tmp_path / "rows").write_text("2\n")
+    spark.sql(f"load data local inpath '{tmp_path}/rows' into table dw.target")
+    assert taken() == ["dw.target!"]
 
 
 LAKE = {
