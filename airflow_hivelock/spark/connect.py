@@ -1,24 +1,27 @@
 """Takes Hive's locks for each statement of a Spark Connect session. The client has no plan, so the text planner works
 out the locks.
 
-Two methods of the client send every request. This module replaces both. It refuses a request that it cannot plan.
+Two methods of the client send every request that runs. This module replaces both, and refuses a request that it cannot
+plan. It also replaces the method that sends ``persist``.
 """
 
 from __future__ import annotations
 
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from contextvars import ContextVar
 from functools import partial, wraps
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from airflow_hivelock.locks.errors import InvalidRequest
+from airflow_hivelock.spark.connect_caches import caches_of
 from airflow_hivelock.spark.connect_plans import ConnectPlans, Request
 from airflow_hivelock.spark.holding import Planned, hold
 from airflow_hivelock.spark.leases import DriverName
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
+    from contextlib import AbstractContextManager
 
     from airflow_hivelock.locks.hive.catalog import Catalog
     from airflow_hivelock.locks.model import LockObject
@@ -28,6 +31,9 @@ if TYPE_CHECKING:
 _RUNS = "_execute"
 _FETCHES = "_execute_and_fetch_as_iterator"
 """The two methods of the client that send a plan to the server. All other methods use them."""
+
+_ANALYSES = "_analyze"
+"""The method of the client that asks about a plan. It also sends ``persist``."""
 
 _NO_ANSWER = "SparkConnectGrpcException"
 """The class of an error of the connection. The server may still run the request. Spark's own errors have subclasses."""
@@ -52,7 +58,8 @@ class ConnectLocks:
         self._spark = spark
         self.name = f"Spark Connect at {spark.client.host}"
         self.driver = DriverName(spark.conf.get("spark.app.id", None) or "?", self.name)
-        self._plans = ConnectPlans(self._ask)
+        self.caches = caches_of(spark.client.host)
+        self._plans = ConnectPlans(self._ask, self.caches)
         self._leases: DriverLeases | None = None
 
     @property
@@ -86,11 +93,11 @@ class ConnectLocks:
 
     def start(self, leases: DriverLeases) -> None:
         self._leases = leases
-        for name in (_RUNS, _FETCHES):
+        for name, replaced in ((_RUNS, _locked), (_FETCHES, _locked_rows), (_ANALYSES, _noted)):
             cls = _client()
             if name not in _originals:
                 _originals[name] = vars(cls)[name]
-                setattr(cls, name, (_locked if name == _RUNS else _locked_rows)(_originals[name]))
+                setattr(cls, name, replaced(_originals[name]))
         _enabled[id(self._spark.client)] = self
 
     def stop(self) -> None:
@@ -122,11 +129,16 @@ class ConnectLocks:
         request = self._plans.read(plan)
         succeeded = False
         try:
-            with hold(self._leases, partial(self._planned, request), request.name):
+            with hold(self._leases, partial(self._planned, request), request.name), self._caching(request):
                 yield
             succeeded = True
         finally:
             self._plans.ended(request, succeeded=succeeded)
+
+    def _caching(self, request: Request) -> AbstractContextManager[None]:
+        if request.caches:
+            return self.caches.creating()
+        return self.caches.clearing() if request.clears else nullcontext()
 
     def shares_server(self, client: Any) -> bool:
         """Whether *client* uses the same server as this session."""
@@ -204,3 +216,13 @@ def _locked_rows(original: Any) -> Any:
                 raise
 
     return fetch
+
+
+def _noted(original: Any) -> Any:
+    @wraps(original)
+    def analyze(client: Any, method: str, **kwargs: Any) -> Any:
+        locks = _locks_of(client) if method == "persist" else None
+        with locks.caches.creating() if locks is not None else nullcontext():
+            return original(client, method, **kwargs)
+
+    return analyze

@@ -15,6 +15,7 @@ from airflow_hivelock.locks.errors import InvalidRequest
 from airflow_hivelock.locks.model import LockObject
 from airflow_hivelock.locks.model.object import CATALOG, MAX_OBJECTS
 from airflow_hivelock.locks.plan.planner import QUERY, Planner
+from airflow_hivelock.locks.plan.query import Scan
 from airflow_hivelock.locks.plan.session import GLOBAL, Moment, SessionState
 from airflow_hivelock.locks.plan.sql import Sql
 from airflow_hivelock.locks.plan.statement import add
@@ -26,6 +27,7 @@ from airflow_hivelock.spark.holding import NotPlanned
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from airflow_hivelock.spark.connect_caches import Caches
     from airflow_hivelock.spark.connect_tables import Ask
 
 _LEASE = "run it under a lease that names its data: HiveLocks.lease(writes=[…])"
@@ -80,12 +82,18 @@ _BY_PATH = re.compile(
 _MAKES = re.compile(r"\b(view|declare|set|immediate|begin)\b", re.IGNORECASE)
 """SQL that may change a temporary view or a variable of the session."""
 
+_CACHES = re.compile(r"\bcache\b(?>\s+|lazy\b|--[^\n]*|/\*.*?\*/)*+table\b", re.IGNORECASE | re.DOTALL)
+"""SQL that may create a cache."""
+
+_CLEARS = re.compile(r"\s*clear\s+cache\s*;?\s*", re.IGNORECASE)
+
 
 @dataclass
 class Request:
     """One request of the session.
 
     :param texts: its SQL.
+    :param catalog: the call of ``spark.catalog``; ``""`` if it is none.
     :param command: the text comes from ``spark.sql``, which runs a command immediately and a query later.
     :param defines: it creates a temporary view and reads nothing yet.
     :param uncovered: the part that the text planner cannot plan; ``""`` if it can plan everything.
@@ -95,6 +103,7 @@ class Request:
     """
 
     texts: tuple[str, ...] = ()
+    catalog: str = ""
     command: bool = False
     defines: bool = False
     uncovered: str = ""
@@ -107,15 +116,27 @@ class Request:
         """The request as listings show it."""
         return "; ".join(self.texts) or self.uncovered or "a DataFrame of Spark Connect"
 
+    @property
+    def caches(self) -> bool:
+        """Whether it may create a cache."""
+        return self.catalog == "cache_table" or any(map(_CACHES.search, self.texts))
+
+    @property
+    def clears(self) -> bool:
+        """Whether it clears all caches."""
+        return self.catalog == "clear_cache" or any(map(_CLEARS.fullmatch, self.texts))
+
 
 class ConnectPlans:
     """Plans the requests of one session of Spark Connect.
 
     :param ask: runs a statement without locks.
+    :param caches: the caches of the session's server.
     """
 
-    def __init__(self, ask: Ask) -> None:
+    def __init__(self, ask: Ask, caches: Caches) -> None:
         self._ask = ask
+        self._caches = caches
         self.tables = ConnectTables(ask)
         self._known = KnownTables(self.tables)
         self._state: SessionState[Any] = SessionState(self._known)
@@ -174,6 +195,8 @@ class ConnectPlans:
                 for statement in Sql(text).statements:
                     add(statement, planner)
                     runs |= statement.tokens[0].text.upper() not in QUERY
+            if self._caches.filled:  # the query may use a cache, which Spark fills from all partitions
+                planner.scans[:] = [Scan(LockObject(each.table.database, each.table.table)) for each in planner.scans]
             touched = plan_touched(planner)
             if request.defines or (request.command and not runs and not touched.writes):
                 return None
@@ -262,6 +285,7 @@ def _has_arguments(sql: Any) -> bool:
 def _relations(root: Any) -> Request:
     """The request that reads the relation *root*."""
     texts: list[str] = []
+    catalog = ""
     for relation in _below(root):
         kind = relation.WhichOneof("rel_type")
         if kind == "sql":
@@ -271,11 +295,11 @@ def _relations(root: Any) -> Request:
         ):
             texts.append(f"SELECT * FROM {relation.read.named_table.unparsed_identifier}")
         elif kind == "catalog" and relation.catalog.WhichOneof("cat_type") in _CATALOG:
-            continue
+            catalog = relation.catalog.WhichOneof("cat_type")
         elif kind not in _NO_DATA | _OVER_OTHERS:
             what = relation.catalog.WhichOneof("cat_type") if kind == "catalog" else kind
             return Request(uncovered=f"{_shown(what)} by {'spark.catalog' if kind == 'catalog' else 'a DataFrame'}")
-    return Request(tuple(texts))
+    return Request(tuple(texts), catalog)
 
 
 def _texts(root: Any) -> Iterator[str]:

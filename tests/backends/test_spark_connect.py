@@ -86,6 +86,28 @@ def test_a_temporary_view_locks_what_it_reads(spark: Any, taken: Callable[[], li
     assert "dw.src/dt=2024-01-02" in taken(), "a statement that failed has changed no view"
 
 
+@pytest.mark.parametrize(
+    ("cache", "clear"),
+    [
+        (lambda spark: spark.sql("cache lazy table dw.src"), lambda spark: spark.sql("clear cache")),
+        (lambda spark: spark.catalog.cacheTable("dw.src"), lambda spark: spark.catalog.clearCache()),
+        (lambda spark: spark.table("dw.src").persist(), lambda spark: spark.catalog.clearCache()),
+    ],
+    ids=["CACHE TABLE", "cacheTable", "persist"],
+)
+def test_a_query_locks_all_partitions_that_spark_reads_into_a_cache(
+    cache: Callable[[Any], Any], clear: Callable[[Any], Any], spark: Any, taken: Callable[[], list[str]]
+) -> None:
+    day = "select count(*) from dw.src where dt = '2024-01-01'"
+    cache(spark)
+    taken()
+    spark.sql(day).collect()
+    assert taken() == ["dw.src/dt=2024-01-01", "dw.src/dt=2024-01-02"]
+    clear(spark)
+    spark.sql(day).collect()
+    assert taken() == ["dw.src/dt=2024-01-01"]
+
+
 def test_an_unknown_temporary_view_is_refused(spark: Any, taken: Callable[[], list[str]]) -> None:
     spark.table("dw.t").where("k > 1").createOrReplaceTempView("filtered")
     for view in ("made_before", "filtered"):
