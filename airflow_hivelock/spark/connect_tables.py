@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
+from itertools import takewhile
 from typing import TYPE_CHECKING, Any
 
-from airflow_hivelock.locks.hive.catalog import PROVIDER, Table, described, named_partitions
+from airflow_hivelock.locks.hive.catalog import PROVIDER, Table, described, named_partitions, with_view_columns
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from airflow_hivelock.locks.model import LockObject
 
@@ -46,7 +48,7 @@ class ConnectTables:
             _TYPES.get(found.get("Type", ""), "MANAGED_TABLE"),
             properties,
             found.get("InputFormat"),
-            (found.get("View Text", ""), _last_of(found.get("View Catalog and Namespace", ""))),
+            _view(rows, found) if found.get("Type") == "VIEW" else ("", ""),
         )
 
     def partitions(self, below: LockObject) -> Iterator[LockObject]:
@@ -81,6 +83,16 @@ def _properties(shown: str) -> dict[str, str]:
     """The properties from their form in DESCRIBE: ``[a=b, c=d]``."""
     pairs = (pair.partition("=") for pair in shown.removeprefix("[").removesuffix("]").split(","))
     return {name.strip(): value.strip().lower() for name, _, value in pairs if name.strip()}
+
+
+def _view(rows: Sequence[tuple[str, str]], found: Mapping[str, str]) -> tuple[str, str]:
+    """The query of a view, and the database of table names without one in it."""
+    text, gives = found.get("View Text", ""), found.get("View Query Output Columns", "")[1:-1]
+    if gives:  # Spark 3.5 does not quote the names
+        names = [name.replace("``", "`") for name in re.findall("`((?:[^`]|``)*)`", gives)] or gives.split(", ")
+        columns = [name for name, _ in takewhile(lambda row: row[0] and row[0][0] != "#", rows)]
+        text = with_view_columns(text, names, columns)
+    return text, _last_of(found.get("View Catalog and Namespace", ""))
 
 
 def _last_of(namespace: str) -> str:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from pyspark.errors import PySparkException
 from pyspark.sql.types import StructType
 
-from airflow_hivelock.locks.hive.catalog import PROVIDER, Table, described, named_partitions
+from airflow_hivelock.locks.hive.catalog import PROVIDER, Table, described, named_partitions, with_view_columns
 from airflow_hivelock.spark.jvm import items, optional, pairs, texts
 
 if TYPE_CHECKING:
@@ -94,12 +94,21 @@ def _table(found: Any) -> Table | None:
         return None
     fields = StructType.fromJson(json.loads(found.partitionSchema().json())).fields
     properties = {key: value.lower() for key, value in pairs(found.properties())}
+    table_type = found.tableType().name()
     if (provider := str(optional(found.provider()) or "hive").lower()) != "hive":
         properties[PROVIDER] = provider
     return described(
         [(field.name, field.dataType.simpleString()) for field in fields],
-        {"EXTERNAL": "EXTERNAL_TABLE", "VIEW": "VIRTUAL_VIEW"}.get(found.tableType().name(), "MANAGED_TABLE"),
+        {"EXTERNAL": "EXTERNAL_TABLE", "VIEW": "VIRTUAL_VIEW"}.get(table_type, "MANAGED_TABLE"),
         properties,
         optional(found.storage().inputFormat()),
-        (str(optional(found.viewText()) or ""), ""),
+        _view(found) if table_type == "VIEW" else ("", ""),
     )
+
+
+def _view(found: Any) -> tuple[str, str]:
+    """The query of a view, and the database of table names without one in it."""
+    text = str(optional(found.viewText()) or "")
+    if gives := texts(found.viewQueryColumnNames()):  # a view of Hive has none
+        text = with_view_columns(text, gives, [each["name"] for each in json.loads(found.schema().json())["fields"]])
+    return text, (texts(found.viewCatalogAndNamespace()) or [""])[-1]

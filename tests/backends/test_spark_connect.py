@@ -108,6 +108,15 @@ def test_a_query_locks_all_partitions_that_spark_reads_into_a_cache(
     assert taken() == ["dw.src/dt=2024-01-01"]
 
 
+def test_a_views_own_column_names_count(spark: Any, taken: Callable[[], list[str]]) -> None:
+    spark.sql("create view dw.renamed (dt, day) as select string(k), dt from dw.src")
+    taken()
+    spark.sql("select * from dw.renamed where dt = '2024-01-01'").collect()
+    assert taken() == ["dw.renamed", "dw.src/dt=2024-01-01", "dw.src/dt=2024-01-02"]
+    spark.sql("select * from dw.renamed where day = '2024-01-01'").collect()
+    assert taken() == ["dw.renamed", "dw.src/dt=2024-01-01"]
+
+
 def test_an_unknown_temporary_view_is_refused(spark: Any, taken: Callable[[], list[str]]) -> None:
     spark.table("dw.t").where("k > 1").createOrReplaceTempView("filtered")
     for view in ("made_before", "filtered"):

@@ -15,7 +15,7 @@ from airflow_hivelock.locks.model.object import unescape_level
 from airflow_hivelock.locks.url import check, shown
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 
 ICEBERG, HUDI, DELTA = "iceberg", "hudi", "delta"
@@ -194,6 +194,25 @@ def _format_of(parameters: Mapping[str, str], input_format: str | None) -> str:
     return provider if provider in (ICEBERG, HUDI, DELTA) else ""
 
 
+def with_view_columns(text: str, gives: Sequence[str], columns: Sequence[str]) -> str:
+    """The query *text* of a view of Spark, with the view's own column names.
+
+    :param gives: the column names of the query.
+    :param columns: those of the view.
+    """
+    if gives == columns:
+        return text
+    if len(gives) == len({name.lower() for name in gives}) == len(columns):
+        renamed = ", ".join(f"{_quoted(old)} AS {_quoted(new)}" for old, new in zip(gives, columns, strict=True))
+        return f"SELECT {renamed} FROM ({text}\n) AS `v`"
+    # It is not certain which column is which. So outer conditions stop at the query: see query.Named.
+    return f"SELECT * FROM ({text}\n) AS `v` ({', '.join(map(_quoted, columns))})"
+
+
+def _quoted(name: str) -> str:
+    return f"`{name.replace('`', '``')}`"
+
+
 def _view(found: Any) -> tuple[str, str]:
     """Return the query of the view *found*, and the database of table names without one in that query.
 
@@ -206,9 +225,6 @@ def _view(found: Any) -> tuple[str, str]:
         gives = [
             parameters[f"view.query.out.col.{index}"] for index in range(int(parameters["view.query.out.numCols"]))
         ]
-        columns = [column.name for column in found.sd.cols]
-        if gives != columns and len(gives) == len(columns):
-            renamed = ", ".join(f"`{old}` AS `{new}`" for old, new in zip(gives, columns, strict=True))
-            text = f"SELECT {renamed} FROM ({text}) AS `{found.tableName}`"
+        text = with_view_columns(text, gives, [column.name for column in found.sd.cols])
     parts = int(parameters.get("view.catalogAndNamespace.numParts", "0"))
     return text, parameters.get(f"view.catalogAndNamespace.part.{parts - 1}", "") if parts > 1 else ""

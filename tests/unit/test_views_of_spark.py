@@ -1,0 +1,73 @@
+"""Views that Spark created: their columns can have other names than those of their query."""
+
+from __future__ import annotations
+
+import pytest
+
+from airflow_hivelock.locks.plan import plan_statements
+from airflow_hivelock.spark.connect_tables import ConnectTables
+
+DAYS = ["dt=2013-01-01", "dt=2013-01-02"]
+BOTH = [f"dw.t/{day}" for day in DAYS]
+
+
+def answer(asked: str, columns: str, gives: str, text: str) -> list[tuple[str, str | None]]:
+    """What Spark answers to a question of ConnectTables."""
+    if asked.startswith("SHOW PARTITIONS"):
+        return [(day, None) for day in DAYS]
+    if "`t`" in asked:
+        return [
+            ("x", "string"),
+            ("dt", "string"),
+            ("# Partition Information", ""),
+            ("# col_name", "data_type"),
+            ("dt", "string"),
+            ("", ""),
+            ("# Detailed Table Information", ""),
+            ("Type", "MANAGED"),
+        ]
+    return [
+        *((name, "string") for name in columns.split()),
+        ("", ""),
+        ("# Detailed Table Information", ""),
+        ("Type", "VIEW"),
+        ("View Text", text),
+        ("View Catalog and Namespace", "spark_catalog.dw"),
+        ("View Query Output Columns", gives),
+    ]
+
+
+@pytest.mark.parametrize("gives", ["[`x`, `dt`]", "[x, dt]"], ids=["Spark 4", "Spark 3.5"])
+@pytest.mark.parametrize(("condition", "days"), [("day = '2013-01-01'", BOTH[:1]), ("dt = '2013-01-01'", BOTH)])
+def test_a_condition_is_on_the_column_behind_the_views_name(gives: str, condition: str, days: list[str]) -> None:
+    assert read(condition, "dt day", gives, "select x, dt from t -- renamed") == days
+
+
+@pytest.mark.parametrize(
+    ("columns", "gives", "text"),
+    [
+        ("dt day z", "[x, dt, coalesce(x, 1)]", "select x, dt, coalesce(x, 1) from t"),
+        ("dt day", "[`x`, `X`]", "select x, dt as X from t"),
+    ],
+    ids=["a comma in a name", "one name twice"],
+)
+def test_no_condition_counts_if_the_columns_are_not_certain(columns: str, gives: str, text: str) -> None:
+    assert read("dt = '2013-01-01'", columns, gives, text) == BOTH
+    assert read("day = '2013-01-01'", columns, gives, text) == BOTH
+
+
+def test_names_with_backticks_and_commas() -> None:
+    gives, text = "[`x, y`, `p``q`]", "select x as `x, y`, dt as `p``q` from t"
+    assert read("day = '2013-01-01'", "dt day", gives, text) == BOTH[:1]
+
+
+def read(condition: str, columns: str, gives: str, text: str) -> list[str]:
+    """The partitions that a query of the view locks."""
+
+    class Session(ConnectTables):
+        def names(self, database: str = "", like: str = "*") -> list[str]:
+            return ["t", "v"]
+
+    catalog = Session(lambda asked: answer(asked, columns, gives, text))
+    reads, _ = plan_statements(f"select * from dw.v where {condition}", catalog)
+    return [str(each) for each in reads if each.partition]
