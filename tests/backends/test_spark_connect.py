@@ -90,10 +90,17 @@ def test_a_temporary_view_locks_what_it_reads(spark: Any, taken: Callable[[], li
     ("cache", "clear"),
     [
         (lambda spark: spark.sql("cache lazy table dw.src"), lambda spark: spark.sql("clear cache")),
+        (
+            lambda spark: [
+                spark.sql(text)
+                for text in ("create or replace temporary view seen as select * from dw.src", "cache table seen")
+            ],
+            lambda spark: spark.sql("clear cache"),
+        ),
         (lambda spark: spark.catalog.cacheTable("dw.src"), lambda spark: spark.catalog.clearCache()),
         (lambda spark: spark.table("dw.src").persist(), lambda spark: spark.catalog.clearCache()),
     ],
-    ids=["CACHE TABLE", "cacheTable", "persist"],
+    ids=["CACHE TABLE", "CACHE TABLE of a view", "cacheTable", "persist"],
 )
 def test_a_query_locks_all_partitions_that_spark_reads_into_a_cache(
     cache: Callable[[Any], Any], clear: Callable[[Any], Any], spark: Any, taken: Callable[[], list[str]]

@@ -6,6 +6,8 @@ import logging
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
+from sqlglot import exp
+
 from airflow_hivelock.locks.errors import InvalidRequest
 from airflow_hivelock.locks.hive.transactional import Write, written
 from airflow_hivelock.locks.model import LockObject, LockType
@@ -15,7 +17,7 @@ from airflow_hivelock.locks.plan.query import Named, Reader, Scan, parse
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from sqlglot import Token, exp
+    from sqlglot import Token
 
     from airflow_hivelock.locks.hive.settings import Setting
     from airflow_hivelock.locks.plan.condition import Condition
@@ -119,6 +121,11 @@ class Planner:
         tree = parse(statement, tokens)
         self.reader(statement).read(tree)
         return tree
+
+    def read_named(self, statement: Statement, parts: tuple[str, ...]) -> None:
+        """Add a read of all rows of the table or view with that name."""
+        levels = zip(("this", "db", "catalog"), reversed(parts), strict=False)
+        self.reader(statement).read(exp.Table(**{level: exp.to_identifier(name, True) for level, name in levels}))
 
     def read_view(self, statement: Statement, view: LockObject, condition: Condition, materialized: bool) -> bool:
         """Add the reads of the query of *view*. Return whether that query is known."""

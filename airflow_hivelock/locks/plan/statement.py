@@ -287,8 +287,11 @@ def _files(cursor: Cursor, _planner: Planner) -> None:
 
 def _analyze(cursor: Cursor, planner: Planner) -> None:
     cursor.expect("ANALYZE", "TABLE")
-    table = planner.table(cursor)
-    planner.scan(cursor.statement, table, cursor.optional_spec())
+    table, parts = planner.named(cursor)
+    if (spec := cursor.optional_spec()) is None:
+        planner.read_named(cursor.statement, parts)
+    else:
+        planner.scan(cursor.statement, table, spec)
     if not cursor.take("CACHE", "METADATA"):
         cursor.expect("COMPUTE", "STATISTICS")
     no_query(cursor)
@@ -320,12 +323,12 @@ def _cache(cursor: Cursor, planner: Planner) -> None:
     cursor.expect("CACHE")
     cursor.take("LAZY")
     cursor.expect("TABLE")
-    table, parts = planner.named(cursor)
+    _, parts = planner.named(cursor)
     if cursor.take("OPTIONS"):
         cursor.skip_parentheses()
     cursor.take("AS")
     if cursor.done():
-        planner.scan(cursor.statement, table, None)
+        planner.read_named(cursor.statement, parts)
         return
     tokens = cursor.rest()
     planner.read(cursor.statement, tokens)
