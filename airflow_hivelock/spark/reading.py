@@ -153,8 +153,12 @@ class PlanReader:
                 self._planner.scans.append(Scan(target))
 
     def _rename(self, node: Any) -> None:
-        for each in self._names.named(node):
-            self._planner.write(each)
+        if kind(node) == "AlterTableRenameCommand":
+            old, new = self._names.of_table(node.oldName()), [node.newName().table()]
+        else:
+            old, new = next(iter(self._names.named(node)), None), list(items(node.newName()))
+        if old is not None:  # else it is temporary, or in another catalog
+            self._planner.write(old, LockObject(*[old.database, *new][-2:]))  # Spark keeps the table's database
 
     def _view(self, node: Any, name: str) -> None:
         if name == "CreateViewCommand" and kind(node.viewType()) != "PersistedView":

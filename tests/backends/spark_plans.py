@@ -29,6 +29,9 @@ PLANS = {
         "dw.h/dt=2024-01-01/hr=1! dw.h/dt=2024-01-01/hr=2!"
     ),
     "alter table dw.h rename to dw.hh": "dw.h! dw.hh!",
+    "alter table dw.h rename to hh": "dw.h! dw.hh!",
+    "alter view dw.v rename to vv": "dw.v! dw.vv!",
+    "alter view made rename to other": "",
     "alter table dw.h set tblproperties ('a' = 'b')": "dw.h!",
     "alter table dw.src add columns (z int)": "dw.src!",
     "truncate table dw.h partition (dt = '2024-01-01')": "dw.h/dt=2024-01-01!",

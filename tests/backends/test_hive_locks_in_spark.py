@@ -42,6 +42,7 @@ TABLES = (
     "insert into dw.flights partition (dt = '2013-01-15') values (5)",
     "create table dw.delays (delay int) partitioned by (dt string) stored as parquet",
     "create view dw.v as select * from dw.src where dt >= '2024-01-02'",
+    "create temporary view made as select 1 k",
 )
 
 

@@ -67,8 +67,9 @@ def _view(cursor: Cursor, planner: Planner, materialized: bool = False) -> None:
         view_query(cursor, planner, parts, renamed=False, temporary=temporary)
     elif cursor.take("RENAME", "TO"):
         other, new = planner.named(cursor)
+        names = _new_names(planner, target, other, new)
         if not temporary:
-            _take_name(planner, other)
+            _take_names(planner, names)
         cursor.end()
         named = planner.session.meanings(parts)[-1]
         if named is None and (text := planner.session.view_text(target)):
@@ -77,8 +78,9 @@ def _view(cursor: Cursor, planner: Planner, materialized: bool = False) -> None:
         if temporary and named:
             planner.session.add_temporary_view(new, named)
         else:
-            planner.session.add_view(other, named)
-            planner.session.add_made(other)
+            for each in names:
+                planner.session.add_view(each, named)
+                planner.session.add_made(each)
     elif cursor.take("REBUILD"):
         cursor.end()
         if not planner.read_view(cursor.statement, target, ALWAYS, materialized):
@@ -196,23 +198,35 @@ def _exchange(cursor: Cursor, planner: Planner, table: LockObject) -> None:
 
 def _rename(cursor: Cursor, planner: Planner, table: LockObject, spec: Spec | None) -> None:
     if spec is None:
-        other = planner.table(cursor)
+        names = _new_names(planner, table, *planner.named(cursor))
         planner.write(table)
         if not planner.session.is_temporary(table):
-            _take_name(planner, other)
-        planner.session.add_made(other)
+            _take_names(planner, names)
+        for name in names:
+            planner.session.add_made(name)
     else:
         for each in (spec, cursor.spec()):
             planner.write(planner.place(cursor.statement, table, each)[0])
     cursor.end()
 
 
-def _take_name(planner: Planner, new: LockObject) -> None:
-    """Lock a new name EXCLUSIVE, as CREATE does. Else a job that creates that table would fail after its work.
+def _new_names(planner: Planner, old: LockObject, new: LockObject, parts: tuple[str, ...]) -> list[LockObject]:
+    """What RENAME of *old* can create. Without a database, Hive uses the current one, and Spark keeps the old one.
+
+    :param new: the new name in the current database.
+    :param parts: the parts of the new name.
+    """
+    if len(parts) > 1 or planner.as_hive or old.database == new.database:
+        return [new]
+    return [new, LockObject(old.database, new.table)]
+
+
+def _take_names(planner: Planner, names: list[LockObject]) -> None:
+    """Lock new names EXCLUSIVE, as CREATE does. Else a job that creates such a table would fail after its work.
 
     The documents and real Hive lock only the old name.
     """
     if planner.follows == "stricter":
-        planner.write(new)
+        planner.write(*names)
     else:
-        planner.look(LockObject(new.database))
+        planner.look(*(LockObject(each.database) for each in names))
