@@ -115,7 +115,8 @@ class Acquiring(Suite):
     def test_the_same_owner_gets_the_same_lease(self, manager: LockManager, other: LockManager) -> None:
         first = manager.acquire(owner="me", writes=[DAY1])
         again = other.acquire(owner="me", writes=[DAY1])
-        assert (again.id, again.since) == (first.id, first.since)
+        assert again.id == first.id
+        assert again.since >= first.since  # metastores from Hive 3 on note each take-over as an acquisition
         assert again.token >= first.token  # a take-over may raise it: the grant may not have been verified yet
         with pytest.raises(LeaseMismatch, match="me holds"):
             other.acquire(owner="me", writes=[DAY2])
