@@ -174,8 +174,8 @@ class LockTrigger(StrictNames, BaseTrigger):
         if not await self._in_pool(lambda: spec.locks(hook, self.log)):  # this can read SQL
             return None
         _keep_leases(self.hivelock_conn_id)
-        if self.task_instance is not None and self._attempt() > self.task_instance.try_number:
-            attempts.log_again(self.log, self._attempt())
+        if later := attempts.of(self.task_instance, 0):
+            attempts.log_again(self.log, later)
 
         def begin() -> Polled[T]:
             if self.timeout_s is None:

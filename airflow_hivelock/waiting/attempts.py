@@ -33,7 +33,8 @@ def of(ti: Any, attempt: int) -> int:
 
     :param attempt: its own number, which is the number of its try.
     """
-    return max(attempt, _later.get(getattr(ti, "id", None), 0))
+    later = _later.get(getattr(ti, "id", None))
+    return attempt if later is None else max(attempt, later)  # a malformed attempt is refused with the request
 
 
 def refused(ti: Any, attempt: int, error: Superseded) -> bool:
