@@ -15,6 +15,7 @@ import psutil
 
 from airflow_hivelock.locks import validate
 from airflow_hivelock.locks.errors import CannotTell
+from airflow_hivelock.locks.pauses import tries
 from airflow_hivelock.spark import driver_work
 from airflow_hivelock.work import pod
 from airflow_hivelock.work.pod import Pod
@@ -28,6 +29,9 @@ MARK = "AIRFLOW_HIVELOCK_WORK"
 
 STOP_S = 30.0
 """The longest wait for the end of a killed process, in seconds."""
+
+MOST_LOOKS = 20
+"""The largest number of looks at the environment of a process. They take a fifth of a second."""
 
 MOST_DECLARED = 300
 
@@ -175,7 +179,7 @@ class Processes:
                 return False
             if process.pid == self.pid and _started(process.pid) == self.started:
                 return True
-            return bool(process.environ().get(MARK) == self.mark)
+            return bool(_environment(process).get(MARK) == self.mark)
         except (psutil.NoSuchProcess, psutil.AccessDenied, ProcessLookupError):
             return False  # gone, or another user's
 
@@ -199,6 +203,19 @@ def started(dag_id: str, run_id: str, task_ids: Collection[str] | None = None) -
     ]
 
 
+def _environment(process: psutil.Process) -> dict[str, str]:
+    """Return the environment of *process*.
+
+    For a moment, a process that starts another program shows neither its environment nor its arguments.
+    """
+    found: dict[str, str] = {}
+    for _ in tries(MOST_LOOKS):
+        found = process.environ()
+        if found or process.cmdline() or not process.exe():  # a thread of the kernel has no program
+            break
+    return found
+
+
 def _program(process: psutil.Process) -> str:
     """Return the program's name without its arguments, because these can contain passwords."""
     try:
@@ -210,7 +227,7 @@ def _program(process: psutil.Process) -> str:
 def _task_of(process: psutil.Process, dag_id: str, run_id: str) -> str | None:
     """Return the id of the run's task that started *process*. None if no task of the run did, or if it has ended."""
     try:
-        marks = process.environ()
+        marks = _environment(process)
         if (marks.get("AIRFLOW_CTX_DAG_ID"), marks.get("AIRFLOW_CTX_DAG_RUN_ID")) != (dag_id, run_id):
             return None
         return None if process.status() == psutil.STATUS_ZOMBIE else marks.get("AIRFLOW_CTX_TASK_ID")

@@ -220,6 +220,27 @@ def test_a_failed_tasks_children_are_ended_before_its_locks_go(
     assert not manager.show()
 
 
+def test_a_child_that_is_about_to_run_another_program_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Linux shows neither its environment nor its arguments then."""
+    mine = Processes()
+    child = subprocess.Popen(["sleep", "300"], env={**os.environ, MARK: mine.mark})
+    try:
+        looks = 0
+        original = psutil.Process.environ
+
+        def environ(process: psutil.Process) -> dict[str, str]:
+            nonlocal looks
+            looks += process.pid == child.pid
+            return {} if process.pid == child.pid and looks < 3 else original(process)
+
+        monkeypatch.setattr(psutil.Process, "environ", environ)
+        monkeypatch.setattr(psutil.Process, "cmdline", lambda process: [])
+        assert list(mine.living()) == [child.pid]
+    finally:
+        child.kill()
+        child.wait(30)
+
+
 def test_a_deferred_task_runs_nowhere_and_keeps_its_token(
     manager: LockManager, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
