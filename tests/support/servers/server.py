@@ -158,8 +158,9 @@ class Server(ABC):
         self._process = None
 
     def suspend(self) -> None:
-        """SIGSTOP: it keeps its connections and gives no answer."""
+        """SIGSTOP: it keeps its connections and gives no answer. All its threads are stopped when this returns."""
         self.process.send_signal(signal.SIGSTOP)
+        os.waitid(os.P_PID, self.process.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
 
     def resume(self) -> None:
         """SIGCONT."""
