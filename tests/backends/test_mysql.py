@@ -226,7 +226,7 @@ def test_a_waiter_looks_often_at_first_and_then_less(mysql_url: str, monkeypatch
         waiting = [Polling.queued(other, f"waits {number}", writes=[DAY]) for number in range(20)]
         looks.clear()
         wait_until(lambda: len(looks) > 2 and looks[-1] - looks[-2] > 0.4)
-        assert len(looks) < 40, "each waiter looks for itself"
+        assert len(looks) < 100, "each waiter looks for itself"  # 20 waiters; a look for all grows to 0.4 s in some 40
         manager.release(lease)
         for polling in waiting:
             other.release(polling.granted())
