@@ -1,4 +1,4 @@
-"""Data that a PySpark session names in another way than a table of Hive: by a path, in a stream, in another catalog."""
+"""Data that a PySpark session does not name as a table of Hive: by a path, in a stream, in another catalog, in a view."""
 
 from __future__ import annotations
 
@@ -28,6 +28,11 @@ TABLES = (
     "create table dw.p (k int, dt string) using parquet partitioned by (dt)",
     "insert into dw.p values (1, '2024-01-01')",
     "create table dw.target (k int) stored as textfile",
+    "create database od",
+    "create table od.q (k int)",
+    "use od",
+    "create view dw.v as select * from q",
+    "use default",
 )
 
 
@@ -216,3 +221,11 @@ def test_a_name_is_in_the_current_catalog(write: str, spark: SparkSession, manag
             locks.disable()
         history += 1
         assert len(manager.history()) == history
+
+
+def test_a_lease_of_a_view_holds_the_tables_of_the_database_where_it_was_created(
+    spark: SparkSession, taken: Callable[[], list[str]], locks: HiveLocks
+) -> None:
+    with locks.lease(reads=["dw.v"]):
+        assert spark.table("dw.v").count() == 0
+    assert taken() == ["dw.v", "od.q"]
