@@ -78,7 +78,7 @@ def _release(
     work: list[Any],
     caller: tuple[str, int] | None = None,
 ) -> None:
-    """Release those *leases* of the task *lock* whose *work* is over."""
+    """Release the *leases* of the task *lock*, except those under which its *work* is unfinished."""
     if not leases:
         return
     known = Instances(lock.dag_id, run_id, [lock, *work])

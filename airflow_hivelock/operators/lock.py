@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 
     from airflow_hivelock.locks.manager import LockManager
     from airflow_hivelock.locks.model import LockObject
+    from airflow_hivelock.operators.mapped import Instance
     from airflow_hivelock.waiting.rounds import Round
 
 
@@ -161,7 +162,6 @@ class HiveUnlockOperator(ReleasesLocks, BaseOperator):
         objects = None if self.objects is None else rules.objects("objects", self.objects)
         hook = HiveLockHook(self.hivelock_conn_id)
         run_id, self._me = context["ti"].run_id, Owner.of(hook.installation, context["ti"])
-        self._instance = (self, self._me.map_index)
         patience = Patience(self.work_timeout.total_seconds(), None, time.monotonic)
         freed: list[str] = []
 
@@ -225,6 +225,10 @@ class HiveUnlockOperator(ReleasesLocks, BaseOperator):
         upstream = list(self.upstream_list), self.get_flat_relatives(upstream=True)
         found = ([task for task in tasks if holds_for_others(task)] for tasks in upstream)
         return next(filter(None, found), [])
+
+    @property
+    def _instance(self) -> Instance:
+        return self, self._me.map_index
 
     def _owners(self) -> list[Owner]:
         """The owners of the given leases that are of this run."""

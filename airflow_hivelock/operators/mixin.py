@@ -342,10 +342,8 @@ class HiveLockMixin(SubmitsJobs, AcquiresLocks):
 
         :raises CannotTell: the state of the earlier work is unknown. The locks stay.
         """
-        here, earlier = (
-            Processes(submits=resumed or self._submits(), queue=self.queue or ""),
-            applications.begun(lease, name),
-        )
+        here = Processes(submits=resumed or self._submits(), queue=self.queue or "")
+        earlier = applications.begun(lease, name)
         if earlier is not None and resumed:
             if earlier.application and isinstance(applications.decode(earlier.application), Job):
                 return lease

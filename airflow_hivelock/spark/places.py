@@ -72,7 +72,7 @@ class Places:
                 for name, location in self._tables.locations(database)
             }
             ended = time.monotonic()
-            # The number of changes is the one before the list, so that a change meanwhile makes the list old.
+            # A change while Spark makes the list makes the list old.
             self._kept = changes, ended + min(FRESH_S, USES * (ended - began)), listed
         return listed
 
@@ -83,7 +83,7 @@ def _plain(location: str) -> str:
 
 
 def _alternatives(pattern: str) -> list[str]:
-    """The patterns without braces that *pattern* stands for: ``a*`` and ``b*`` for ``{a,b}*``."""
+    """The patterns without braces that match the same paths as *pattern*: ``a*`` and ``b*`` for ``{a,b}*``."""
     before, *inside = re.split(r"\{([^{}]*)\}", pattern, maxsplit=1)
     if not inside:
         return [pattern]

@@ -108,7 +108,7 @@ class Renewal:
         held.refuse_if_lost()
 
     def release(self, lease: Lease) -> bool:
-        """Release the lease, now or when the lock store answers again. Return whether it was held, as far as is known."""
+        """Release the lease, now or when the lock store answers again. Return False if it is known to be lost."""
         try:
             return self._manager.release(lease)
         except StoreUnavailable as error:

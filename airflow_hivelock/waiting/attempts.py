@@ -38,7 +38,7 @@ def of(ti: Any, attempt: int) -> int:
 
 
 def refused(ti: Any, attempt: int, error: Superseded) -> bool:
-    """Remember the attempt that refused *ti*, whose own request had *attempt*. Return whether it is a later one.
+    """Remember the attempt that refused the request of *ti* with *attempt*. Return False if it is not a later one.
 
     Call this only if the next request of *ti* is made after Airflow has confirmed it.
     """

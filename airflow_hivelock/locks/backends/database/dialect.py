@@ -159,7 +159,7 @@ class DatabaseDialect(ABC):
         """
 
     def lost(self, session: Any) -> bool:
-        """Whether the server has ended this session. By default unknown, so False."""
+        """Whether the server is known to have ended this session. By default False."""
         return False
 
     def end(self, transaction: StoreTransaction, ended: Update, without_locks: Delete, **values: Any) -> Answer:
