@@ -5,8 +5,9 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from airflow_hivelock.locks.backends.zookeeper.client import Check, Commit, Delete
-from airflow_hivelock.locks.backends.zookeeper.store import HISTORY_S
+from airflow_hivelock.locks.backends.zookeeper.client import Commit, Delete
+from airflow_hivelock.locks.backends.zookeeper.layout import Layout
+from airflow_hivelock.locks.backends.zookeeper.start import HISTORY_S, sweeping
 from airflow_hivelock.locks.errors import InvalidRequest, UpgradeNeeded
 from tests.simulation.dice import Dice
 from tests.simulation.schedule import Stuck
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from airflow_hivelock.locks.manager import LockManager
     from tests.simulation.world import World
 
+LAYOUT = Layout()
 ROUND_S = 1.0
 OVER_MS = 600
 """After so long nothing is under way any more of what a process has sent."""
@@ -116,7 +118,7 @@ class Operator:
                 continue
             others = [task for task in schedule.tasks if not task.ended and task is not schedule.current]
             if all(task.busy_since_ms is None or task.busy_since_ms > stat.mtime_ms for task in others):
-                self._hive.submit(Commit((Check(path, stat.version), Delete(path))))
+                self._hive.submit(sweeping(LAYOUT, key, stat.version))
 
     def _check_turns(self) -> None:
         """A request without a blocker is granted soon."""

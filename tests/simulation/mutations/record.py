@@ -12,7 +12,7 @@ from airflow_hivelock.locks.backend import Blocked, NeedsSlot
 from airflow_hivelock.locks.backends.zookeeper import nodes, store
 from airflow_hivelock.locks.backends.zookeeper import start as starting
 from airflow_hivelock.locks.backends.zookeeper.acquisition import ZooKeeperAcquisition
-from airflow_hivelock.locks.backends.zookeeper.client import Check, Children, Delete, Refused, SetData
+from airflow_hivelock.locks.backends.zookeeper.client import Check, Children, Commit, Delete, Refused, SetData
 from airflow_hivelock.locks.backends.zookeeper.record import Record, State
 from airflow_hivelock.locks.backends.zookeeper.store import ZooKeeperStore
 from airflow_hivelock.locks.backends.zookeeper.turn import Turn
@@ -109,6 +109,35 @@ def record_deleted_when_freed(patch: Patch) -> None:
         return outcome if isinstance(outcome, Refused) else tuple(outcome[place] for place in places)
 
     in_place_of_commits(patch, send)
+
+
+def swept_and_granted_again(stage: Stage) -> None:
+    ours, slow = stage.process("ours"), stage.process("slow")
+    ours.releases(ours.gets("a", [], ["w.a"]))
+    ended = ours.backend.store.read(stage.key("a"))
+    assert ended is not None
+
+    def a_week_passes() -> None:
+        ours.session.submit(starting.sweeping(ours.backend.store.layout, ended.key, ended.version))
+        ours.manager.renew(ours.gets("a", [], ["w.a"]))  # now its version is that of the record that was swept
+
+    slow.session.before(writes("a", "granted"), a_week_passes)
+    with pytest.raises(Superseded):
+        slow.asks("a", [], ["w.a"]).poll()
+    assert stage.intact("a")
+
+
+@mutation(swept_and_granted_again)
+def sweep_not_noticed(patch: Patch) -> None:
+    """A slow process has read a record before the sweep deleted it, and writes over a grant that came since."""
+    patch.setattr(store, "unswept", lambda client, layout, ended: Check(layout.records, -1))
+
+
+@mutation(swept_and_granted_again)
+def sweep_leaves_no_trace(patch: Patch) -> None:
+    """The same: the version above the records stays."""
+    original = starting.sweeping
+    patch.setattr(starting, "sweeping", lambda *of: Commit(original(*of).ops[:2]))
 
 
 @mutation(seed=0)

@@ -12,17 +12,17 @@ from kazoo.hosts import collect_hosts
 
 from airflow_hivelock.locks import rules
 from airflow_hivelock.locks.backend import Capabilities, check_newest
-from airflow_hivelock.locks.backends.zookeeper import groups, nodes, waiting
+from airflow_hivelock.locks.backends.zookeeper import groups, nodes, start, waiting
 from airflow_hivelock.locks.backends.zookeeper.abandoned import in_thread
 from airflow_hivelock.locks.backends.zookeeper.acquisition import ZooKeeperAcquisition
-from airflow_hivelock.locks.backends.zookeeper.client import Check, Client, Commit, Create, Delete, Exists, Refused
+from airflow_hivelock.locks.backends.zookeeper.client import Check, Client, Create, Exists, Refused
 from airflow_hivelock.locks.backends.zookeeper.groups import GroupNodes
 from airflow_hivelock.locks.backends.zookeeper.layout import LOCK_PREFIXES, MAX_QUERY_LENGTH, Layout, fitting
 from airflow_hivelock.locks.backends.zookeeper.listings import Listed
-from airflow_hivelock.locks.backends.zookeeper.record import State
+from airflow_hivelock.locks.backends.zookeeper.record import ENDED, State
 from airflow_hivelock.locks.backends.zookeeper.security import ANYBODY, Security
 from airflow_hivelock.locks.backends.zookeeper.session import KazooSession
-from airflow_hivelock.locks.backends.zookeeper.store import HISTORY_S, ZooKeeperStore
+from airflow_hivelock.locks.backends.zookeeper.store import ZooKeeperStore
 from airflow_hivelock.locks.errors import InvalidRequest
 from airflow_hivelock.locks.model import Lease, Lock, LockObject, LockRequest, Work, owner_key
 from airflow_hivelock.locks.url import DAY_S, seconds
@@ -151,9 +151,8 @@ class ZooKeeperBackend(GroupNodes, Listed):
                 # Hive.
                 if dead and (record.node_zxids or age_s > WAITER_KEPT_S):
                     swept += nodes.free(self.store, record) is not None
-            elif record.state in (State.FREE, State.TOMBSTONE) and age_s > HISTORY_S:
-                path = self.store.layout.record(key)
-                gone = self.store.client.submit(Commit((Check(path, record.version), Delete(path))))[0]
+            elif record.state in ENDED and age_s > start.HISTORY_S:
+                gone = self.store.client.submit(start.sweeping(self.store.layout, key, record.version))[0]
                 swept += not isinstance(gone, Refused)
         return swept + groups.sweep(self.store)
 

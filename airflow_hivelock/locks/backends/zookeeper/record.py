@@ -52,6 +52,9 @@ class State(enum.StrEnum):
     TOMBSTONE = "tombstone"
 
 
+ENDED = (State.FREE, State.TOMBSTONE)
+
+
 class Share(NamedTuple):
     """A request's part in its group of leases.
 

@@ -1,4 +1,9 @@
-"""How an owner's call starts: with a new request, or with the one that the owner has."""
+"""How an owner's call starts: with a new request, or with the one that the owner has.
+
+A sweep deletes a record that ended long ago. One that is created later for the same owner has the same versions again,
+and may be a grant. So each deletion also raises the version of the node above the records, and a call that writes over an
+ended record checks that version.
+"""
 
 from __future__ import annotations
 
@@ -6,11 +11,17 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from airflow_hivelock.locks import invitations, queueing, rules
+from airflow_hivelock.locks.backends.zookeeper.client import Check, Commit, Delete, Get, SetData
 from airflow_hivelock.locks.backends.zookeeper.record import Record, Share, State
 from airflow_hivelock.locks.queueing import Call, Start
 
 if TYPE_CHECKING:
+    from airflow_hivelock.locks.backends.zookeeper.client import Client
+    from airflow_hivelock.locks.backends.zookeeper.layout import Layout
     from airflow_hivelock.locks.model import LockRequest
+
+HISTORY_S = 7 * 86_400.0
+"""How long ended records stay, in seconds: as history, and longer than any old process of an owner can live."""
 
 
 class Again(Exception):
@@ -101,3 +112,18 @@ def lost(record: Record) -> str:
         f"{record.owner}: one of the locks of its lease {record.lease_id} was removed by another client, most likely by "
         "UNLOCK TABLE in Hive. Stop the work under it and release it. Then acquire again"
     )
+
+
+def sweeping(layout: Layout, key: str, version: int) -> Commit:
+    """The transaction that deletes an ended record."""
+    path = layout.record(key)
+    return Commit((Check(path, version), Delete(path), SetData(layout.records, b"", -1)))
+
+
+def unswept(client: Client, layout: Layout, ended: Record) -> Check | None:
+    """The operation that fails if a sweep has deleted the record *ended*; None: it has gone already."""
+    # In this order: a sweep after the first read is noticed, also by a server that lags behind.
+    above, node = client.submit(Get(layout.records), Get(layout.record(ended.key)))
+    if above is None or node is None or ended.stat is None or node.stat.czxid != ended.stat.czxid:
+        return None
+    return Check(layout.records, above.stat.version)

@@ -29,7 +29,8 @@ from airflow_hivelock.locks.backends.zookeeper.layout import MADE_HERE, audit_en
 from airflow_hivelock.locks.backends.zookeeper.local_waiters import LocalWaiters
 from airflow_hivelock.locks.backends.zookeeper.namespace import Namespace, Nodes
 from airflow_hivelock.locks.backends.zookeeper.queue import Queues, ticket_units
-from airflow_hivelock.locks.backends.zookeeper.record import ALIVE, AWAY, PERMIT, TICKETS, Record, State, instant
+from airflow_hivelock.locks.backends.zookeeper.record import ALIVE, AWAY, ENDED, PERMIT, TICKETS, Record, State, instant
+from airflow_hivelock.locks.backends.zookeeper.start import HISTORY_S, unswept
 from airflow_hivelock.locks.backends.zookeeper.store_format import StoreFormat
 from airflow_hivelock.locks.errors import AccessDenied, LockLost, StoreUnavailable
 from airflow_hivelock.locks.model import owner_key
@@ -47,10 +48,6 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _LEASE_ID = re.compile(r"([0-9a-f]{16})-([0-9]{1,19})")
-
-HISTORY_S = 7 * 86_400.0
-"""How long tombstones stay, in seconds: as history, and longer than any old process of an owner can live."""
-
 
 REMEMBERED = 1_000
 """How many leases, and objects, this process remembers."""
@@ -256,6 +253,10 @@ class ZooKeeperStore:
         path = self.layout.record(new.key)
         # A new record is created empty and then written, because only a write's reply contains its zxid and time.
         write: list[Op] = [] if old else [Create(path)]
+        if old and old.state in ENDED:
+            if (check := unswept(self.client, self.layout, old)) is None:
+                return Refused(Check(path, old.version), Refused.BAD_VERSION)
+            write = [check]
         write.append(SetData(path, new.encode(), old.version if old else 0))
         follows = self._follows(old, new, claim)
         while True:
