@@ -28,9 +28,9 @@ help:
 	@echo "make reference      docs/reference.md, from the docstrings"
 	@echo "make pictures       docs/images, from the real page and from the last demo"
 	@echo
-	@echo "make test-airflow   kill tasks, workers and servers of a real Airflow, and check what happens to the locks (45 min; PART=unattended)"
+	@echo "make test-airflow   kill tasks, workers and servers of a real Airflow, and check what happens to the locks (15 min; FULL=1: 35 min)"
 	@echo "make test-race      two Spark jobs write one partition, with and without locks, 20 times (SPARK=3.5 or 4.0)"
-	@echo "make test-spark     the races and the Spark tests on Spark $(SPARKS) and the newest (30 min; FULL=1: 1 h)"
+	@echo "make test-spark     the races and the Spark tests on Spark 3.5 (10 min; FULL=1: each of $(SPARKS) and the newest, 1 h)"
 	@echo "make test-hives     the servers of Hive $(EXECS) (20 min; FULL=1 adds races of Spark jobs)"
 	@echo "make test-mysql     leases in a real MariaDB"
 	@echo "make test-upgrade   this version beside a next one, on each lock store (15 min)"
@@ -48,7 +48,7 @@ help:
 	@echo
 	@echo "make bench          locks beside Hive's lock manager, kazoo and bare transactions (5 min; PART=statements: statements of Spark)"
 	@echo "make bench-leases   leases in databases beside bare row locks"
-	@echo "make bench-airflow  reruns and a thousand waiters on a real Airflow (80 min; PART=rerun, waiting, caps or contention)"
+	@echo "make bench-airflow  reruns on a real Airflow (20 min; PART=rerun, waiting, caps or contention; FULL=1: all, 80 min)"
 	@echo
 	@echo "make wheel          dist/*.whl"
 	@echo "make release        build the package twice, check it, and try it in an empty environment (5 min; FULL=1 adds the demo)"
@@ -127,8 +127,8 @@ pictures: $(VENV)/ui
 test-race: install $(if $(SPARK),.venv-spark-$(SPARK)/installed)
 	$(BIN)/python -m tests.system.race --tries 20
 
-test-spark: $(SPARKS:%=.venv-spark-%/installed)
-	$(BIN)/python -m tests.system.race.sparks --tries $(if $(FULL),20,3)
+test-spark: $(if $(FULL),$(SPARKS:%=.venv-spark-%/installed),.venv-spark-3.5/installed)
+	$(BIN)/python -m tests.system.race.sparks $(if $(FULL),--tries 20,--tries 3 3.5)
 
 $(VENV)/celery: $(VENV)/installed
 	$(BIN)/pip install --quiet $(if $(AIRFLOW),$(OLDER),--constraint constraints.txt) --group celery
@@ -136,7 +136,7 @@ $(VENV)/celery: $(VENV)/installed
 	touch $@
 
 test-airflow: $(VENV)/celery
-	$(BIN)/python -m pytest tests/system/deaths$(if $(PART),/test_$(PART).py)
+	$(BIN)/python -m pytest tests/system/deaths$(if $(FULL),,/test_$(or $(PART),deaths).py)
 
 # Providers change what Airflow does at its start, so they are beside .venv, not in it.
 .venv-jobs/installed: $(VENV)/installed
@@ -262,8 +262,16 @@ soak: install
 bench: install
 	$(BIN)/python -m tests.bench$(if $(PART),.$(PART))
 
-bench-airflow: install
-	$(BIN)/python -m $(if $(filter caps contention,$(PART)),tests.bench.$(PART),tests.bench.waiting $(PART))$(if $(FULL),$(if $(filter contention,$(PART)), --scenes all))
+bench-airflow: $(addprefix bench-airflow-,$(or $(PART),$(if $(FULL),rerun waiting caps contention,rerun)))
+
+bench-airflow-rerun bench-airflow-waiting: bench-airflow-%: install
+	$(BIN)/python -m tests.bench.waiting $*
+
+bench-airflow-caps: install
+	$(BIN)/python -m tests.bench.caps
+
+bench-airflow-contention: install
+	$(BIN)/python -m tests.bench.contention$(if $(FULL), --scenes all)
 
 bench-leases: install
 	$(BIN)/python -m tests.bench.leases $(if $(DATABASE),--database $(DATABASE))

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from tests.system.deaths.verdict import Verdict
 
 REPOSITORY = Path(__file__).parents[3]
-AT_ONCE = 4
+AT_ONCE = 6
 """How many rows run side by side."""
 
 CONFIG: Config = {
