@@ -97,7 +97,7 @@ def triggerers_stall(play: Play) -> None:
         play.start("own")
     play.await_waiters(WAITERS)
     (given_to,), acting = _triggerers(play), _acting(play)
-    first, second = play.stage.af.process("triggerer"), play.stage.af.start("triggerer", "second triggerer")
+    first, second = play.stage.af.process("triggerer"), play.stage.af.start("triggerer", "other triggerer")
     try:
         with ExitStack() as still:
             with first.standing_still():
