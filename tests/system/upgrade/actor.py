@@ -142,7 +142,9 @@ def work(url: str, owner: str, attempt: int, folder: Path, seed: int) -> None:
     with connect(url) as manager, (folder / "notes").open("a", buffering=1) as notes:
         while not select.select([sys.stdin], [], [], 0)[0] or said.exists():
             wanted = said.read_text() if said.exists() else f"dw.t{dice.randrange(2)}/d={dice.randrange(3)}"
-            said.write_text(wanted)
+            begun = said.with_suffix(".begun")  # so that a process that is killed while it writes leaves no empty file
+            begun.write_text(wanted)
+            begun.replace(said)
             try:
                 lease = manager.acquire(owner=owner, writes=[wanted], attempt=attempt, timeout_s=SECONDS)
                 notes.write(f"begin {owner} {wanted} {time.time():.6f}\n")
