@@ -138,6 +138,11 @@ class LeaseHolder:
         return self._application if isinstance(self._application, Job) else None
 
     @property
+    def works_here(self) -> bool:
+        """Whether the task's own process does the work, and has not ended it."""
+        return self.job is None and self._over_at is None
+
+    @property
     def may_submit(self) -> bool:
         """Whether the processes can submit work to a cluster."""
         return isinstance(self._application, Processes) and self._application.submits

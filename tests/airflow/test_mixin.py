@@ -105,24 +105,25 @@ def test_it_renews_its_lease_and_bears_an_outage(
     assert "cannot be renewed or checked. Trying again" in lines()
 
 
-def test_a_kill_stops_the_work_first_and_then_frees_the_locks(
-    manager: LockManager, run: Run, before: Callable[..., None]
+@pytest.mark.parametrize("ends", ["raises", "returns"])
+def test_a_kill_stops_the_work_and_frees_the_locks_once_the_tasks_own_code_has_ended(
+    ends: str, manager: LockManager, run: Run, before: Callable[..., None]
 ) -> None:
+    """A function of Python continues after the handler of SIGTERM, until Airflow kills its process seconds later."""
     order: list[str] = []
-    held: list[str] = []
 
     def act(work: Work) -> None:
         work.on_kill()
-        held.extend(holders(manager))
-        order.append("ended")
-        raise RuntimeError("killed")
+        order.append("writes on")
+        if ends == "raises":
+            raise RuntimeError("killed")
 
     before("release", lambda _: order.append("released"))
     with dag() as works:
         LockedWork(task_id="work", act=act, at_stop=lambda: order.append("stopped"), **NAMES)
-    assert run(works, logical_date=DAY).tasks == {"work": "failed"}
-    assert order == ["stopped", "released", "ended"]
-    assert not held
+    assert run(works, logical_date=DAY).tasks == {"work": "failed" if ends == "raises" else "success"}
+    assert order == ["stopped", "writes on", "released"]
+    assert not manager.show()
 
 
 def test_a_time_out_stops_the_work_before_it_frees_the_locks(manager: LockManager, run: Run) -> None:
