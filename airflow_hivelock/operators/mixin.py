@@ -7,7 +7,7 @@ import time
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from airflow.providers.common.compat.sdk import TaskDeferred
+from airflow.providers.common.compat.sdk import AirflowException, TaskDeferred
 
 from airflow_hivelock import metrics
 from airflow_hivelock.compat import (
@@ -278,6 +278,8 @@ class HiveLockMixin(SubmitsJobs, AcquiresLocks):
                 hive_jobs.take_no_locks(self, manager)
                 if not self._declared_to_end():
                     hive_jobs.tell_when_connected(self, self.submits)
+                if self._killed and not resumed:  # no second signal would stop its job
+                    raise AirflowException(f"{self.task_id} was killed before its work began")
                 yield
             self._record_what_it_has_tried()
             # The cluster can have forgotten the finished job by now.

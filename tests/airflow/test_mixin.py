@@ -21,7 +21,7 @@ from tests.airflow.tasks import DAY, NAMES, OBJECT, Defers, LockedWork, Work, da
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from airflow_hivelock.locks import LockManager
+    from airflow_hivelock.locks import Lease, LockManager
     from tests.airflow.conftest import Lines, Ran, Run
 
 
@@ -123,6 +123,29 @@ def test_a_kill_stops_the_work_and_frees_the_locks_once_the_tasks_own_code_has_e
         LockedWork(task_id="work", act=act, at_stop=lambda: order.append("stopped"), **NAMES)
     assert run(works, logical_date=DAY).tasks == {"work": "failed" if ends == "raises" else "success"}
     assert order == ["stopped", "writes on", "released"]
+    assert not manager.show()
+
+
+def test_a_task_that_is_killed_before_its_work_begins_does_not_begin_it(
+    manager: LockManager, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Airflow sends one SIGTERM, perhaps while the task takes its locks or ends the job of an earlier try."""
+    start, works_on, killed = manager.start_work, Mock(), list[LockedWork]()
+
+    class Killed(LockedWork):
+        def get_ready(self) -> None:
+            killed.append(self)
+            super().get_ready()
+
+    def while_it_starts(*given: Any) -> Lease:
+        killed[0].on_kill()
+        return start(*given)
+
+    monkeypatch.setattr(manager, "start_work", while_it_starts)
+    with dag() as works:
+        Killed(task_id="work", act=works_on, **NAMES)
+    assert run(works, logical_date=DAY).tasks == {"work": "failed"}
+    works_on.assert_not_called()
     assert not manager.show()
 
 
