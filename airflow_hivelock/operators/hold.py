@@ -20,6 +20,7 @@ from airflow_hivelock.locks.errors import CannotTell, InvalidRequest, StoreUnava
 from airflow_hivelock.locks.model import Lease
 from airflow_hivelock.operators.acquiring import GLANCE_S
 from airflow_hivelock.operators.arguments import check_span
+from airflow_hivelock.operators.passed import work_name
 from airflow_hivelock.spec import TERMS, LeaseTerms, LockSpec, Owner
 from airflow_hivelock.waiting import Wait, attempts, patiently
 from airflow_hivelock.work import applications, facts
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from airflow_hivelock.locks.manager import LockManager
+    from airflow_hivelock.locks.model import Blocker
 
 log = structlog.get_logger(__name__)
 
@@ -159,14 +161,12 @@ def _key(spec: LockSpec) -> str:
 
 
 def _acquire(wait: Wait, owner: Owner, changed: threading.Event) -> Lease:
+    looked_at: Sequence[Blocker] = ()
     try:
         while not isinstance(lease := wait.poll(), Lease):
-            own = [each for each in wait.blockers if _is_same_task(each.owner, owner) and not each.waiting]
-            if own:
-                raise InvalidRequest(
-                    f"{owner.work} would wait for itself: {own[0]}. Name everything in one hold(), or in the task's own locks. "
-                    "If an earlier try has left that lease, free it with HiveForceUnlockOperator"
-                )
+            if wait.blockers != looked_at:
+                _check_ahead(wait.manager, wait.blockers, owner)
+                looked_at = wait.blockers
             changed.wait(min(GLANCE_S, wait.wait_s() or GLANCE_S))
             changed.clear()
     except BaseException:
@@ -176,9 +176,35 @@ def _acquire(wait: Wait, owner: Owner, changed: threading.Event) -> Lease:
     return lease
 
 
-def _is_same_task(text: str, owner: Owner) -> bool:
-    other = Owner.parse(text)
-    return other is not None and replace(other, hold="") == replace(owner, hold="")
+def _check_ahead(manager: LockManager, blockers: Sequence[Blocker], owner: Owner) -> None:
+    """Refuse to wait for a lease under which the task itself works, or for requests that wait for that lease.
+
+    :raises InvalidRequest: the task would wait for itself.
+    """
+    holds_more = MARK in os.environ or len(_held) > 1
+    waiters = manager.waiters() if holds_more and any(each.waiting for each in blockers) else ()
+    blocked_by = {waiter.owner: waiter.blocked_by for waiter in waiters}
+    ahead = {each.owner: each for each in blockers}
+    todo = list(ahead.values())
+    while todo:
+        each = todo.pop()
+        if not each.waiting and _is_own(manager, each.owner, owner):
+            raise InvalidRequest(
+                f"{owner.work} would wait for itself: {each}. Name everything in one hold(), or in the task's own locks. "
+                "If an earlier try has left that lease, free it with HiveForceUnlockOperator"
+            )
+        further = [one for one in blocked_by.get(each.owner, ()) if one.owner not in ahead]
+        ahead |= {one.owner: one for one in further}
+        todo += further
+
+
+def _is_own(manager: LockManager, holder: str, owner: Owner) -> bool:
+    """Whether the task of *owner* has acquired the lease of *holder*, or works under it."""
+    other = Owner.parse(holder)
+    if other is not None and replace(other, hold="") == replace(owner, hold=""):
+        return True
+    lease = manager.lease_of(holder) if MARK in os.environ else None
+    return lease is not None and lease.work(work_name(lease, owner)) is not None
 
 
 def _release_rest(manager: LockManager, owner: Owner, attempt: int) -> None:

@@ -25,7 +25,7 @@ from airflow_hivelock.operators.acquiring import AcquiresLocks, check_unanswered
 from airflow_hivelock.operators.assets import names_of_assets
 from airflow_hivelock.operators.base import NamesLocks
 from airflow_hivelock.operators.inspection import check_order
-from airflow_hivelock.operators.passed import check_lease_dag_id, is_foreign, standing
+from airflow_hivelock.operators.passed import check_lease_dag_id, standing, work_name
 from airflow_hivelock.operators.submitting import SubmitsJobs
 from airflow_hivelock.spark import URL
 from airflow_hivelock.spec import OFF, LockSpec
@@ -253,8 +253,7 @@ class HiveLockMixin(SubmitsJobs, AcquiresLocks):
             return
         hook = HiveLockHook(self.hivelock_conn_id)
         owner = self._lock_owner(hook, context)
-        # A task of the other DAG can have the same id. Its work must not look like an earlier try of this task.
-        name = f"{owner.dag_id}/{owner.run_id}/{owner.work}" if is_foreign(lease, owner) else owner.work
+        name = work_name(lease, owner)
         manager = self._patiently(hook.manager)
         if self._hands_over(manager, lease):
             yield

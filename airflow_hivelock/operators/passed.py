@@ -37,6 +37,14 @@ def is_foreign(lease: Lease, me: Owner) -> bool:
     return owner is None or (owner.dag_id, owner.run_id) != (me.dag_id, me.run_id)
 
 
+def work_name(lease: Lease, me: Owner) -> str:
+    """The name of the work of the task *me* under *lease*.
+
+    A task of the other DAG can have the same id. Its work must not look like an earlier try of this task.
+    """
+    return f"{me.dag_id}/{me.run_id}/{me.work}" if is_foreign(lease, me) else me.work
+
+
 def standing(passed: Lease, me: Owner, manager: LockManager, lease_dag_id: str | None) -> Lease | None:
     """The current state of the lease that was *passed* to the task *me*. The lock task's next try can have changed it.
 

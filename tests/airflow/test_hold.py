@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from airflow.sdk import DAG, task
 
-from airflow_hivelock import hold
-from airflow_hivelock.locks import InvalidRequest, LockLost, LockTimeout
+from airflow_hivelock import hive_lock, hold
+from airflow_hivelock.locks import InvalidRequest, LockLost, LockTimeout, rules
 from airflow_hivelock.spec import Owner
 from airflow_hivelock.work import applications
 from airflow_hivelock.work.lease_holder import LeaseHolder
@@ -217,6 +217,45 @@ def test_a_task_does_not_wait_for_itself(manager: LockManager, python: Python) -
         "work would wait for itself",
         "work would wait for itself",
     ]
+    assert not manager.show()
+
+
+def test_a_task_does_not_wait_behind_a_request_that_waits_for_it(manager: LockManager, python: Python) -> None:
+    """The writer waits for the task's own read, and later readers wait behind the writer."""
+    raised: list[str] = []
+    later = {name: rules.request(name, writes=[f"dw.{name}/dt=1", "dw.both/dt=1"]) for name in ("a", "b")}
+
+    def work() -> None:
+        waiting = [manager.begin(request, Event().set) for request in later.values()]
+        for each in waiting:
+            each.poll()
+        for names in (["dw.a/dt=1"], ["dw.b/dt=1"]):
+            with pytest.raises(InvalidRequest) as error, hold(reads=names, timeout=timedelta(seconds=10)):
+                raise AssertionError("not locked")
+            raised.append(str(error.value))
+        with hold(reads=["dw.other/dt=1"]):
+            pass
+        for each in waiting:
+            each.withdraw()
+
+    assert python(work, decorator=task.hivelock, reads=["dw.a/dt=1"]).state == "success"
+    assert len(raised) == 2
+    assert all("work would wait for itself: here/holds/" in error and "dw.a/dt=1 SHARED" in error for error in raised)
+    assert not manager.show()
+
+
+def test_a_task_does_not_wait_for_a_lease_that_it_works_under(manager: LockManager, run: Run) -> None:
+    raised: list[str] = []
+
+    def work() -> None:
+        with pytest.raises(InvalidRequest) as error, hold(writes=["dw.a"], timeout=timedelta(seconds=10)):
+            raise AssertionError("not locked")
+        raised.append(str(error.value))
+
+    with DAG("holds", schedule=None, start_date=DAY) as works, hive_lock(writes=["dw.a"]) as lease:
+        task.hivelock(lease=lease)(work)()
+    assert run(works, logical_date=DAY).state == "success"
+    assert "work would wait for itself: here/holds/" in raised[0]
     assert not manager.show()
 
 
