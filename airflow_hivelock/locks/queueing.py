@@ -381,7 +381,8 @@ def decide(asking: Undecided, conflicting: Iterable[Other], group: Iterable[Othe
             return Decision(ruling, None, joined, tuple(living), waiting[:1] or tuple(living), away=away)
         if remove := tuple(other for other in before(others) if other.gone):
             return Decision(Ruling.CLEAR, asking.among_locks, in_group, remove=remove)
-    candidates = [other for other in conflicting if other not in away]
+    ended = {other.key for other in away}
+    candidates = [other for other in conflicting if other.key not in ended]
     joins = asking.among_locks or join(asking.now, overtakable(candidates), oldest)
     ahead = in_the_way(joins.position, candidates)
     away += tuple(other for other in ahead if other.over)

@@ -190,6 +190,12 @@ def test_the_first_in_a_group_ends_an_invitation_that_keeps_a_permit_for_too_lon
     assert (decision.ruling, decision.away) == (Ruling.GRANT, ()), "there is a permit besides"
 
 
+def test_an_invitation_that_keeps_a_permit_and_is_in_the_way_of_locks_ends_once() -> None:
+    """A store notes the position of the request when it writes AWAY. Written twice, the position would be lost."""
+    decision = decide(asking(most=1), [invited(1, over=True)], [permitted(1, over=True)])
+    assert (decision.ruling, keys(decision.away)) == (Ruling.GRANT, ["i1"])
+
+
 OTHERS_ = st.lists(
     st.builds(
         lambda turn, priority, age, state: Other(
