@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from airflow_hivelock.locks.errors import LockTimeout, Superseded
-from airflow_hivelock.locks.model import DeferredGrant, LeaseLimit, WaitsFor
+from airflow_hivelock.locks.model import DeferredGrant, LeaseLimit, Member, WaitsFor
 from tests.conformance.suite import DAY1, DAY2, PATIENCE_S, Polling, Suite, where
 
 if TYPE_CHECKING:
@@ -199,6 +199,7 @@ class Inviting(Suite):
         deferred = invited(manager, "late", BRIEF, limit=ONE)
         lease = Polling(other, "parked", writes=[DAY2], limit=ONE).granted()
         assert (deferred.listed().waits_for, deferred.listed().position) == (WaitsFor.SLOT, 0)
+        assert [use.holding for use in other.groups()] == [(Member("parked"),)], "a request that is away has no permit"
         assert [blocker.group for blocker in worker(manager, "late", limit=ONE).blocked().by] == [ONE.group]
         assert other.release(lease)
 

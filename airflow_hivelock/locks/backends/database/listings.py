@@ -34,6 +34,9 @@ WAITS_FOR = {
     State.AWAY: WaitsFor.SLOT,
 }
 
+IN_GROUP = (State.PARKED, State.INVITED, State.GRANTED)
+"""The states of a request that waits for permits of its group, or has them."""
+
 
 class ListedRows:
     """The part of the backend that lists the content of the store."""
@@ -69,7 +72,7 @@ class ListedRows:
         stored = self._group_settings()
         members: defaultdict[str, list[Record]] = defaultdict(list)
         for record in self._present():
-            if record.group_key is not None and record.state is not State.WAITING:
+            if record.group_key is not None and record.state in IN_GROUP:
                 members[record.lease_group].append(record)
         return [_use(name, stored.get(name), members[name]) for name in sorted({*stored, *members})]
 
@@ -112,7 +115,7 @@ def _waiters(records: Sequence[Record], target: LockObject | None, stored: Mappi
         if record.state in HAS_LOCKS:
             for lock in record.locked:
                 locks[lock.object].append((record, lock))
-        if record.state in (State.PARKED, State.INVITED, State.GRANTED):
+        if record.state in IN_GROUP:
             groups[record.lease_group].append(record)
 
     def blockers(record: Record) -> Iterator[Blocker]:
