@@ -9,7 +9,7 @@ import pytest
 from airflow_hivelock.locks.errors import InvalidRequest, LockTimeout, Unsupported
 from airflow_hivelock.locks.model import DeferredGrant, Group, GroupUse, LeaseLimit, Member
 from tests.conformance.limits import most_at_once
-from tests.conformance.suite import PATIENCE_S, Polling, Suite, where
+from tests.conformance.suite import DAY1, PATIENCE_S, Polling, Suite, where
 
 if TYPE_CHECKING:
     from airflow_hivelock.locks.manager import LockManager
@@ -230,6 +230,23 @@ class Grouping(Suite):
         deferred = DeferredGrant(60.0, has_slot=True)
         worker = Polling(other, "late", writes=[table(1)], limit=weighing(2), deferred=deferred)
         assert worker.granted(), "it has its permits, whatever the limit is now"
+
+    @where(invites=True, limits=True, prioritized=True)
+    def test_a_request_that_gives_its_permits_back_has_the_groups_weight_again(
+        self, manager: LockManager, other: LockManager
+    ) -> None:
+        manager.set_group(GROUP, 4, weight=2, user="ops")
+        waiting, with_slot = (DeferredGrant(600.0, has_slot=slot) for slot in (False, True))
+        first = Polling(manager, "task", writes=[DAY1], deferred=waiting, limit=ANY)
+        first.free()
+        urgent = other.acquire(owner="urgent", writes=[DAY1], priority=10)
+        Polling(manager, "task", writes=[DAY1], deferred=with_slot, limit=ANY).blocked()
+        again = Polling(manager, "task", writes=[DAY1], deferred=waiting, limit=ANY)
+        again.blocked()
+        manager.set_group(GROUP, 1, weight=1, user="ops")
+        assert other.release(urgent)
+        again.free()
+        assert [use.holding for use in manager.groups()] == [(Member("task", 1),)]
 
     @where(limits=True)
     def test_many_of_different_weights_never_hold_more_while_the_limit_changes(self, connect: Connect) -> None:

@@ -123,8 +123,11 @@ def start(
         taken = existing._replace(process=process, epoch=number, attempt=request.attempt, began=began)
         end_us = later(now_us, request.lease_s) if existing.state is State.GRANTED else None
         whole = _lines(existing.by_themselves | request.whole)  # the work of an earlier attempt may still run
-        state = State.WAITING if existing.invited and not request.has_slot else existing.state
-        return taken._replace(state=state, lease_s=request.lease_s, seen_us=now_us, end_us=end_us, whole=whole)
+        if existing.invited and not request.has_slot:
+            # It gives its permits back, and may take another number of them the next time.
+            weight = request.limit.weight if request.limit else existing.weight
+            taken = taken._replace(state=State.WAITING, weight=weight)
+        return taken._replace(lease_s=request.lease_s, seen_us=now_us, end_us=end_us, whole=whole)
     fresh = Record(
         owner_key=asked.owner_key,
         owner=request.owner,
