@@ -8,6 +8,7 @@ from datetime import timedelta
 from itertools import permutations
 from typing import TYPE_CHECKING
 
+from airflow_hivelock.locks.model import LeaseLimit
 from tests.conformance.suite import DAY1, DAY2, PATIENCE_S, Polling, Suite, where
 
 if TYPE_CHECKING:
@@ -88,6 +89,24 @@ class Prioritizing(Suite):
         wait_until(manager, since + A_MOMENT)
         with connect(passing_s=A_MOMENT.total_seconds() / 2) as later:
             assert Polling(later, "urgent", writes=[DAY1], priority=9).blocked_by() == ["patient", "passes", "holder"]
+
+    @where(prioritized=True, limits=True)
+    def test_a_wait_for_locks_counts_for_the_bound_in_the_queue_for_permits(
+        self, manager: LockManager, connect: Connect
+    ) -> None:
+        one = LeaseLimit("group", 1)
+        locked = manager.acquire(owner="holder", writes=[DAY1])
+        patient = Polling.queued(manager, "patient", writes=[DAY1], limit=one)
+        since = patient.listed().since
+        permitted = manager.acquire(owner="another", writes=[DAY2], limit=one)
+        wait_until(manager, since + A_MOMENT)
+        manager.release(locked)
+        assert patient.blocked_by() == ["another"]
+        with connect(passing_s=A_MOMENT.total_seconds() / 2) as later:
+            urgent = Polling.queued(later, "urgent", writes=["dw.other"], limit=one, priority=9)
+            manager.release(permitted)
+            manager.release(patient.granted())
+            later.release(urgent.granted())
 
     @where(prioritized=True)
     def test_who_passes_is_as_old_as_who_is_passed(self, manager: LockManager, connect: Connect) -> None:

@@ -223,8 +223,9 @@ class Record(NamedTuple):
         """
         parked = self.timed(self.group_turn, self.group_turn_us) if self.group_turn else None
         waits = self.timed(self.turn, self.turn_us) if self.turn else None
-        # In no queue yet, it arrives now, no matter when its owner first asked.
-        arrival, (most, weight) = self.timed(self.place, now_us), self.terms(stored)
+        # In no queue yet, it arrives now, no matter when its owner first asked. Its wait for locks counts for the limit on
+        # overtaking.
+        arrival, (most, weight) = self.timed(self.place, self.turn_us if self.turn else now_us), self.terms(stored)
         if most and not self.invited:
             permits.check(self.owner, self.lease_group, weight, most)
         return Undecided(arrival, now, waits, parked, most, deferred, self.invited, weight)
