@@ -85,7 +85,7 @@ class Daily:
     """A table with a partition for each day, and a table with partitions of a type without an order."""
 
     def table(self, table: LockObject) -> Table | None:
-        kinds = {"daily": "string", "numbered": "int", "padded": "char(10)", "null": "string"}
+        kinds = {"daily": "string", "numbered": "int", "padded": "char(10)", "null": "string", "zeros": "string"}
         return Table(("p",), partition_types=(kinds[table.table],)) if table.table in kinds else None
 
     def partitions(self, below: LockObject) -> Iterator[LockObject]:
@@ -94,6 +94,7 @@ class Daily:
             "numbered": ["10", "9", "-1"],
             "padded": ["a", "b"],
             "null": ["", "a"],
+            "zeros": ["07", "7", "9"],
         }[below.table]
         return (LockObject("default", below.table, (("p", value),)) for value in values)
 
@@ -115,6 +116,12 @@ class Daily:
         ("padded where p = 'a'", {"a", "b"}),
         ("null where p <> 'a'", {"__HIVE_DEFAULT_PARTITION__"}),
         ("null where not (p = 'b')", {"__HIVE_DEFAULT_PARTITION__", "a"}),
+        ("numbered where p not in ('9')", {"10", "-1"}),
+        ("numbered where p not in ('09', '-1')", {"10", "9"}),  # Spark without ANSI compares these as strings
+        ("zeros where p not in (7)", {"07", "9"}),
+        ("zeros where p <> 7", {"9"}),
+        ("numbered where p not like '09'", {"10", "9", "-1"}),
+        ("zeros where p not like '07'", {"7", "9"}),
         (r"daily where p > '\u0039'", {"2013-01-01", "2013-1-2", "10", "9"}),  # an escape: its meaning is not certain
     ],
 )

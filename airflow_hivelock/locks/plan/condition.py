@@ -118,7 +118,10 @@ UNKNOWN = Condition()
 
 @dataclass(frozen=True)
 class _OfColumn(Condition):
-    """A condition on one *column*. See :meth:`Condition.renamed` for *widened*."""
+    """A condition on one *column*.
+
+    :param widened: an engine can compare as strings, and another one as numbers. So both must agree.
+    """
 
     column: str
     widened: bool = field(default=False, kw_only=True)
@@ -140,11 +143,15 @@ class Compare(_OfColumn):
 
     def holds(self, partition: Partition) -> bool | None:
         value, kind = partition.values.get(self.column), partition.types.get(self.column, "")
-        if self.widened and kind in INTEGERS and self.literal.kind == "string":
-            return None  # as strings, '9' > '10'
         order = None if not value else _order(value, kind, self.literal)
-        if order is None:
+        if order is None or value is None:
             return None
+        held, numbers = self._holds(order), kind in INTEGERS and self.literal.kind == "number"
+        if self.widened and not numbers and held is not self._holds(_in_text(value, self.literal.text)):
+            return None  # as strings, '9' > '10', and '07' is not 7
+        return held
+
+    def _holds(self, order: int) -> bool:
         below, above = order < 0, order > 0
         return {
             "=": not below and not above,
@@ -169,12 +176,12 @@ class OneOf(_OfColumn):
 
     def holds(self, partition: Partition) -> bool | None:
         value, kind = partition.values.get(self.column), partition.types.get(self.column, "")
-        if not value or (self.widened and kind in INTEGERS and any(each.kind == "string" for each in self.literals)):
+        if not value:
             return None
         exact, others = self._split(kind)
         if (str(int(value)) if kind in INTEGERS and _INTEGER.fullmatch(value) else value) in exact:
-            return True
-        return _any(Compare(self.column, "=", literal).holds(partition) for literal in others)
+            return True if not self.widened or value in self._texts else None
+        return _any(Compare(self.column, "=", each, widened=self.widened).holds(partition) for each in others)
 
     def values(self, column: str, kind: str, ranges: bool = False) -> frozenset[str] | None:
         if column != self.column:
@@ -193,6 +200,10 @@ class OneOf(_OfColumn):
     @cached_property
     def _known(self) -> dict[str, tuple[frozenset[str], tuple[Literal, ...]]]:
         return {}
+
+    @cached_property
+    def _texts(self) -> frozenset[str]:
+        return frozenset(literal.text for literal in self.literals)
 
 
 @dataclass(frozen=True)
@@ -302,13 +313,13 @@ ALWAYS = And(())
 def any_of(conditions: Iterable[Condition]) -> Condition:
     """The OR of *conditions*. Equalities on one column become one IN."""
     others: list[Condition] = []
-    literals: dict[str, list[Literal]] = {}
+    literals: dict[tuple[str, bool], list[Literal]] = {}
     for each in conditions:
         if isinstance(each, Compare) and each.sign == "=":
-            literals.setdefault(each.column, []).append(each.literal)
+            literals.setdefault((each.column, each.widened), []).append(each.literal)
         else:
             others.append(each)
-    return Or((*(OneOf(column, tuple(found)) for column, found in literals.items()), *others))
+    return Or((*(OneOf(column, tuple(found), widened=both) for (column, both), found in literals.items()), *others))
 
 
 def all_of(conditions: Iterable[Condition]) -> Condition:
@@ -340,6 +351,11 @@ def _order(value: str, kind: str, literal: Literal) -> int | None:
             return None
     elif kind and not STRING.fullmatch(kind):
         return None
+    return _in_text(one, other)
+
+
+def _in_text(one: str, other: str) -> int:
+    """A number below, at or above zero: the first text compared to the second."""
     return (one > other) - (one < other)
 
 

@@ -107,15 +107,23 @@ class Predicates:
         if isinstance(node, exp.In) and node.args.keys() <= {"this", "expressions"}:
             if isinstance(node.this, exp.Tuple):
                 return self._together(node, owns)
-            return any_of(self._compare(node.this, "=", value, owns) for value in node.expressions)
+            return any_of(self._compare(node.this, "=", value, owns, widened=True) for value in node.expressions)
         return UNKNOWN
 
-    def _compare(self, left: exp.Expr, sign: str, right: exp.Expr, owns: Callable[[exp.Expr], str | None]) -> Condition:
+    def _compare(
+        self,
+        left: exp.Expr,
+        sign: str,
+        right: exp.Expr,
+        owns: Callable[[exp.Expr], str | None],
+        widened: bool = False,
+    ) -> Condition:
+        """:param widened: Spark compares as strings if one side is a string: IN, if ``spark.sql.ansi.enabled`` is false."""
         left, right = left.unnest(), right.unnest()
         if (column := owns(left)) is not None and (literal := constant(right, self._uncertain)) is not None:
-            return Compare(column, sign, literal)
+            return Compare(column, sign, literal, widened=widened)
         if (column := owns(right)) is not None and (literal := constant(left, self._uncertain)) is not None:
-            return Compare(column, _FLIPPED[sign], literal)
+            return Compare(column, _FLIPPED[sign], literal, widened=widened)
         return UNKNOWN
 
     def _like(self, node: exp.Like, owns: Callable[[exp.Expr], str | None]) -> Condition:
@@ -126,7 +134,7 @@ class Predicates:
         start, wildcard, rest = found.text.partition("%")
         if rest.strip("%"):
             return UNKNOWN
-        like = Prefix(column, start) if wildcard else Compare(column, "=", found)
+        like = Prefix(column, start) if wildcard else Compare(column, "=", found, widened=True)
         return Not(like) if node.args.get("negate") else like
 
     def _together(self, node: exp.In, owns: Callable[[exp.Expr], str | None]) -> Condition:
@@ -138,7 +146,7 @@ class Predicates:
             tuple(
                 Together(
                     tuple(
-                        self._compare(column, "=", value, owns)
+                        self._compare(column, "=", value, owns, widened=True)
                         for column, value in zip(node.this.expressions, each.expressions, strict=True)
                     )
                 )
