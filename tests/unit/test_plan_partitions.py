@@ -131,6 +131,20 @@ def test_a_partition_is_left_out_only_where_the_condition_is_certainly_false(whe
     assert not writes
 
 
+@pytest.mark.parametrize(
+    ("dropped", "values"),
+    [
+        ("zeros drop partition (p > 10)", {"7", "9"}),  # Hive drops what is above '10'
+        ("zeros drop partition (p != 7)", {"07", "9"}),
+        ("numbered drop partition (p < 10)", {"9", "-1"}),
+        ("numbered drop partition (p > '09')", {"10"}),
+    ],
+)
+def test_drop_partition_locks_all_that_hive_drops(dropped: str, values: set[str]) -> None:
+    _, writes = plan_statements(f"alter table {dropped}", Daily())
+    assert {target.path[2].removeprefix("p=") for target in writes} == values
+
+
 def test_too_many_partitions_are_read_under_exclusive(caplog: pytest.LogCaptureFixture) -> None:
     reads, writes = plan_statements("select * from daily where p <> 'x'", Daily(), limit=2)
     assert (reads, [str(target) for target in writes]) == ([], ["default.daily"])

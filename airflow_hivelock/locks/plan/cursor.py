@@ -13,7 +13,7 @@ from airflow_hivelock.locks.plan import texts
 from airflow_hivelock.locks.plan.condition import ALWAYS, Compare, Condition, Literal, all_of
 from airflow_hivelock.locks.plan.constants import constant
 from airflow_hivelock.locks.plan.sql import NEXT_STEP, WHICH_NAME, expression, uncertain
-from airflow_hivelock.locks.spelling import canonical
+from airflow_hivelock.locks.spelling import STRING, canonical
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -42,6 +42,15 @@ class Level:
     sign: str = "="
     value: Literal | None = None
 
+    def condition(self, kind: str) -> Condition:
+        """The condition of this level on a column of type *kind*."""
+        value = self.value
+        if value is None:
+            return ALWAYS
+        if self.sign != "=" and value.kind == "number" and STRING.fullmatch(kind) and (text := value.kept(kind)):
+            value = Literal(text)  # Hive converts the number to a string first: DROP PARTITION (hr > 10) drops hr=9
+        return Compare(self.column, self.sign, value)
+
 
 @dataclass(frozen=True)
 class Spec:
@@ -58,11 +67,12 @@ class Spec:
         """Whether each column has a value."""
         return all(level.value is not None and level.sign == "=" for level in self.levels)
 
-    def condition(self) -> Condition:
-        """The condition that is true for the selected partitions."""
-        return all_of(
-            Compare(level.column, level.sign, level.value) if level.value else ALWAYS for level in self.levels
-        )
+    def condition(self, kinds: Mapping[str, str] = MappingProxyType({})) -> Condition:
+        """The condition that is true for the selected partitions.
+
+        :param kinds: by column, the types that are known.
+        """
+        return all_of(level.condition(kinds.get(level.column, "")) for level in self.levels)
 
 
 class Tokens:

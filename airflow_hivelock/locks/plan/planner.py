@@ -176,7 +176,9 @@ class Planner:
         """The partitions or prefixes of *table* that *spec* selects. The table itself if its columns are not known."""
         if self._columns(statement, table, spec) is None:
             return [_whole(table, f"its partition columns are not known; {_DECLARE}")]
-        return narrow(table, spec.condition(), self.session.tables, self.limit)
+        known = self.session.tables.table(table)
+        kinds = dict(zip(known.partition_columns, known.partition_types, strict=False)) if known else {}
+        return narrow(table, spec.condition(kinds), self.session.tables, self.limit)
 
     def place(self, statement: Statement, table: LockObject, spec: Spec) -> tuple[LockObject, bool]:
         """The partition that *spec* writes to, or its longest known prefix; and whether dynamic levels follow."""
