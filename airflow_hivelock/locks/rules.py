@@ -198,8 +198,16 @@ class Footprint:
 
 def excluder(locks: Iterable[Lock]) -> Callable[[Lock], bool]:
     """Return a function that checks whether a lock conflicts with *locks*, for a server that knows the hierarchy."""
-    footprint = Footprint(((lock.object, _TYPES[lock.mode]) for lock in locks), excl_write=True)
-    return lambda lock: footprint.excludes(lock.object, _TYPES[lock.mode])
+    footprint = Footprint(((folded(lock.object), _TYPES[lock.mode]) for lock in locks), excl_write=True)
+    return lambda lock: footprint.excludes(folded(lock.object), _TYPES[lock.mode])
+
+
+def folded(target: LockObject) -> LockObject:
+    """*target* for comparison in a metastore: Hive 3.1 keeps the values of partitions in lower case."""
+    if all(value == value.lower() for _, value in target.partition):
+        return target
+    levels = tuple((column, value.lower()) for column, value in target.partition)
+    return LockObject(target.database, target.table, levels)
 
 
 _TYPES = {LockMode.SHARED: LockType.SHARED_READ, LockMode.EXCLUSIVE: LockType.EXCLUSIVE}

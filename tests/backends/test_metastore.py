@@ -215,3 +215,12 @@ def test_an_insert_only_table_is_told_of(lock_metastore: Metastore, raw_metastor
     assert found is not None
     assert found.transactional
     assert found.partition_columns == ("dt",)
+
+
+def test_a_sensor_waits_for_a_partition_whatever_the_case_of_its_name_there(manager: LockManager) -> None:
+    """Hive 3.1 keeps it in lower case."""
+    lease = manager.acquire(owner="writer", writes=["dw.t/country=US"])
+    look = manager.look(rules.request("sensor", reads=["dw.t/country=US"]))
+    assert [holder.owner for holder in look.poll()] == ["writer"]
+    manager.release(lease)
+    assert look.poll() == []

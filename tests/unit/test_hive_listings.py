@@ -10,6 +10,7 @@ from hmsclient.genthrift.hive_metastore.ttypes import ShowLocksResponseElement
 from hypothesis import given
 from hypothesis import strategies as st
 
+from airflow_hivelock.locks import rules
 from airflow_hivelock.locks.backends.hiveserver2 import listing
 from airflow_hivelock.locks.backends.metastore import row
 from airflow_hivelock.locks.backends.metastore.row import COLUMN_CHARS, Metadata, known_as
@@ -71,7 +72,15 @@ def test_hive_3_lower_cases_the_values_of_partitions() -> None:
     assert mine is not None
     assert theirs is not None
     assert row.Conflicts([mine], excl_write=True)(theirs)
-    assert row.folded(mine.lock.object) == theirs.lock.object
+    assert rules.folded(mine.lock.object) == theirs.lock.object
+
+
+@pytest.mark.parametrize("held", ["country=US", "country=us"])
+def test_a_sensor_sees_a_lock_that_hive_3_lists_in_lower_case(held: str) -> None:
+    listed = row.parse(element(partname=held))
+    assert listed is not None
+    wanted = rules.request("sensor", reads=["dw.t/country=US"])
+    assert rules.excluder(rules.leaves(wanted))(listed.lock)
 
 
 @given(

@@ -15,7 +15,6 @@ from airflow_hivelock.locks.backends.metastore.row import (
     Metadata,
     blockers,
     digest,
-    folded,
     known_as,
     lease,
     requests,
@@ -142,8 +141,8 @@ class MetastoreAcquisition:
             if request.named:
                 same = first.metadata.named == digest(request.named)
             else:
-                asked = {folded(target): kind for target, kind in self._components(client).items()}
-                same = {folded(row.lock.object): row.kind for row in rows} == asked
+                asked = {rules.folded(target): kind for target, kind in self._components(client).items()}
+                same = {rules.folded(row.lock.object): row.kind for row in rows} == asked
                 # A listed lease has only modes and no types, so a take-over by its listing compares these.
                 same = same or (bool(first.metadata.named) and theirs == set(request.locks))
             if not same:

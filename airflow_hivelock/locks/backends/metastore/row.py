@@ -27,7 +27,7 @@ from urllib.parse import quote, unquote
 from airflow_hivelock.locks import queueing, rules
 from airflow_hivelock.locks.hive import transactional
 from airflow_hivelock.locks.hive.transactional import TransactionalLock, TxnInfo
-from airflow_hivelock.locks.model import Blocker, Holder, Lease, Lock, LockObject, LockType, owner_key
+from airflow_hivelock.locks.model import Blocker, Holder, Lease, Lock, LockType, owner_key
 from airflow_hivelock.locks.queueing import Position
 from airflow_hivelock.locks.validate import MOST_MS
 
@@ -243,21 +243,14 @@ class Conflicts:
     """
 
     def __init__(self, asked: Sequence[Row], *, excl_write: bool) -> None:
-        self._footprint = rules.Footprint(((folded(row.lock.object), row.kind) for row in asked), excl_write=excl_write)
+        self._footprint = rules.Footprint(
+            ((rules.folded(row.lock.object), row.kind) for row in asked), excl_write=excl_write
+        )
         self._mine = asked[0]
 
     def __call__(self, row: Row) -> bool:
         before = row.id != self._mine.id and queueing.in_the_way(self._mine.position, [row])
-        return bool(before) and self._footprint.excludes(folded(row.lock.object), row.kind)
-
-
-def folded(target: LockObject) -> LockObject:
-    """*target* for comparison: Hive 3.1 also lower-cases partition values."""
-    if all(value == value.lower() for _, value in target.partition):
-        return target
-    return LockObject(
-        target.database, target.table, tuple((column, value.lower()) for column, value in target.partition)
-    )
+        return bool(before) and self._footprint.excludes(rules.folded(row.lock.object), row.kind)
 
 
 def requests(rows: Iterable[Row]) -> list[list[Row]]:
