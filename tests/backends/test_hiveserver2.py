@@ -132,6 +132,17 @@ def test_the_locks_of_the_metastores_manager_are_shown_as_the_metastore_has_them
         in_metastore.acquire(owner="me", writes=[DAY])
 
 
+def test_a_partition_with_escapes_is_seen_in_the_metastores_listing(in_metastore: LockManager, server: Server) -> None:
+    name = "dw.hours/dt=a%3Ab%25c/hr=4"
+    with connect(f"metastore://127.0.0.1:{server.metastore_port}") as locks:
+        lease = locks.acquire(owner="writer", writes=[name])
+        assert [str(holder.object) for holder in in_metastore.show(name)] == [name]
+        assert [by.object for by in in_metastore.look(rules.request("sensor", reads=[name])).poll()] == [
+            LockObject.parse(name)
+        ]
+        locks.release(lease)
+
+
 def test_what_protects_what_is_told(
     manager: LockManager, in_metastore: LockManager, server: Server, zookeeper: ZooKeeperServer
 ) -> None:

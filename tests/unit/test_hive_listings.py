@@ -83,6 +83,12 @@ def test_a_sensor_sees_a_lock_that_hive_3_lists_in_lower_case(held: str) -> None
     assert rules.excluder(rules.leaves(wanted))(listed.lock)
 
 
+@pytest.mark.parametrize(("again", "shown"), [(True, "dw.t/a=x%3Ay%25"), (False, "dw.t/a=x%253Ay%2525")])
+def test_hive_4_escapes_the_names_of_partitions_again(again: bool, shown: str) -> None:
+    lines = [("5.1", "dw", "t", "a=x%253Ay%2525", "ACQUIRED", "", "EXCLUSIVE", *[""] * 6)]
+    assert [str(holder.object) for holder, _ in listing.parse(lines, lambda: again)] == [shown]
+
+
 @given(
     st.text(st.characters(exclude_categories=["C", "Z"]), min_size=1, max_size=300),
     st.text(max_size=200),

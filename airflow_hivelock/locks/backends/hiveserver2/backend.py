@@ -9,6 +9,7 @@ from __future__ import annotations
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, NoReturn, Self
 from urllib.parse import unquote
 
@@ -182,7 +183,13 @@ class HiveServer2Backend(Backend):
 
     def _locks(self) -> list[tuple[Holder, bool]]:
         """All locks, each with whether it is waited for, in the order of Hive's list."""
-        return list(listing.parse(self._ask("SHOW LOCKS EXTENDED")))
+        return list(listing.parse(self._ask("SHOW LOCKS EXTENDED"), lambda: self._escapes_again))
+
+    @cached_property
+    def _escapes_again(self) -> bool:
+        """Whether Hive's metastore escapes the names of partitions again: Hive 4 lists ``dt=%3A`` as ``dt=%253A``."""
+        version = str(self._ask("SELECT version()")[0][0])
+        return not version.startswith(("1.", "2.", "3."))
 
     def _ask(self, statement: str) -> list[tuple[Any, ...]]:
         with self._cursor() as cursor:

@@ -15,15 +15,21 @@ from airflow_hivelock.locks.hive import transactional
 from airflow_hivelock.locks.model import Blocker, Holder, Lock, LockMode, Waiter
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
 Row = tuple[Any, ...]
 
 
-def parse(rows: Iterable[Row]) -> Iterator[tuple[Holder, bool]]:
-    """The locks in the output of either lock manager, each with whether it is waited for."""
+def parse(rows: Iterable[Row], escapes_again: Callable[[], bool] = lambda: False) -> Iterator[tuple[Holder, bool]]:
+    """The locks in the output of either lock manager, each with whether it is waited for.
+
+    :param escapes_again: whether the metastore escapes the names of partitions that it receives. Only called if that
+        matters.
+    """
     listed = [row for row in rows if len(row) > 1]
     if listed and len(listed[0]) > 2:
+        if any("%25" in str(row[3]) for row in listed) and escapes_again():
+            listed = [(*row[:3], str(row[3]).replace("%25", "%"), *row[4:]) for row in listed]
         yield from filter(None, map(_transactional, listed))
         return
     starts = [at for at, row in enumerate(listed) if row[1] in _MODES]
