@@ -192,7 +192,12 @@ def _text(args: argparse.Namespace) -> str | None:
             raise InvalidRequest(f"{args.file} cannot be read: {error}") from error
     if args.execute is not None:
         return str(args.execute)
-    return "" if args.command else None if sys.stdin.isatty() else sys.stdin.read()
+    if args.command or sys.stdin.isatty():
+        return "" if args.command else None
+    try:
+        return sys.stdin.read()
+    except ValueError as error:
+        raise InvalidRequest(f"standard input cannot be read: {error}") from error
 
 
 def _execute(session: StatementSession, text: str, output: str) -> int:

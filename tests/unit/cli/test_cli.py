@@ -136,6 +136,11 @@ def test_nothing_on_standard_input_is_no_statement(
     fails(run, 2, "there is no statement in standard input")
 
 
+def test_standard_input_that_is_no_text_is_malformed(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"show locks d\xff"), "utf-8"))
+    fails(run, 2, "standard input cannot be read: 'utf-8' codec can't decode byte 0xff")
+
+
 def test_a_second_lock_by_the_same_user_says_that_it_waits_for_itself(run: Run, manager: LockManager) -> None:
     assert run("-e", "lock table dw.t partition (dt='1') exclusive")[0] == 0
     (lease,) = manager.leases()
