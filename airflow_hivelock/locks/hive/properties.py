@@ -96,17 +96,9 @@ IN_METASTORE = "DbTxnManager"
 
 _COUNT = re.compile("[0-9]{1,12}")
 _TIME = re.compile(r"([0-9]{1,12}(?:\.[0-9]{1,12})?)\s*([a-z]*)")
-_UNITS_S = {"": 1.0} | {
-    unit: unit_s
-    for units, unit_s in (
-        (("ms", "msec"), 0.001),
-        (("s", "sec"), 1.0),
-        (("m", "min"), 60.0),
-        (("h", "hour"), 3600.0),
-        (("d", "day"), 86_400.0),
-    )
-    for unit in units
-}
+_UNITS_S = {"": 1.0, "ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0}
+_WORDS = {"msec": "ms", "sec": "s", "min": "m", "hour": "h", "day": "d"}
+"""How Hive's long units begin, as in ``seconds`` (``HiveConf.unitFor``)."""
 
 
 def root_of(namespace: str) -> str:
@@ -115,11 +107,12 @@ def root_of(namespace: str) -> str:
 
 
 def seconds(text: str) -> float | None:
-    """Return the time in *text* in seconds. *text* is like ``300s``, ``5m``, ``100 ms`` or ``300``. None: it is no
-    time."""
-    found = _TIME.fullmatch(text.strip().lower())
-    unit_s = _UNITS_S.get(found[2]) if found else None
-    return None if found is None or unit_s is None else float(found[1]) * unit_s
+    """Return the time in *text* in seconds. *text* is like ``300s``, ``5 minutes``, ``100 ms`` or ``300``. None: it is
+    no time."""
+    if (found := _TIME.fullmatch(text.strip().lower())) is None:
+        return None
+    unit = next((short for word, short in _WORDS.items() if found[2].startswith(word)), found[2])
+    return float(found[1]) * _UNITS_S[unit] if unit in _UNITS_S else None
 
 
 def time_s(text: str, name: str, where: str = "") -> float:
