@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -86,6 +87,13 @@ class HiveForceUnlockOperator(BaseOperator):
                 raise InvalidRequest(
                     f"{self.task_id}: {name} is {value!r}, not a {kind.__name__}. If it is a template, set "
                     "render_template_as_native_obj=True in the DAG"
+                )
+        for name, names in (("leases", self.leases), ("objects", self.objects)):
+            # A string is a collection, too: '12' would free the leases '1' and '2'.
+            if names is not None and (isinstance(names, str | Mapping) or not all(isinstance(n, str) for n in names)):
+                raise InvalidRequest(
+                    f"{self.task_id}: {name} is {names!r:.200}, not a list of names. If it is a template, put it in a list, as in "
+                    f"['{{{{ … }}}}'], or set render_template_as_native_obj=True in the DAG"
                 )
         hook = HiveLockHook(self.hivelock_conn_id)
         manager = hook.manager()

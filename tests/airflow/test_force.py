@@ -229,6 +229,18 @@ def test_what_a_template_did_not_turn_into_a_value_is_refused(wrong: dict[str, A
         HiveForceUnlockOperator.execute.__wrapped__(operator, Context())  # type: ignore[attr-defined]
 
 
+@pytest.mark.parametrize("wrong", [{"leases": "12"}, {"objects": "['dw.a']"}, {"leases": {"id": "1"}}, {"leases": [1]}])
+def test_a_template_that_became_no_list_of_names_frees_nothing(wrong: dict[str, Any], manager: LockManager) -> None:
+    acquire(manager)
+    operator = HiveForceUnlockOperator(
+        task_id="force", leases="{{ id }}", objects="{{ name }}", min_age=NOW, stale=False
+    )
+    operator.leases, operator.objects = wrong.get("leases"), wrong.get("objects")
+    with pytest.raises(InvalidRequest, match=f"{next(iter(wrong))} is .*, not a list of names. If it is a template"):
+        HiveForceUnlockOperator.execute.__wrapped__(operator, Context())  # type: ignore[attr-defined]
+    assert manager.leases()
+
+
 def test_in_a_run_it_frees_what_an_earlier_run_left(manager: LockManager, run: Run) -> None:
     with DAG("leaves", schedule=None, start_date=DAY) as leaves:
         HiveLockOperator(task_id="lock", writes=["dw.delays"])
