@@ -137,7 +137,7 @@ class _Parser(Tokens):
             return parsed.Use(LockObject(self._name()).database)
         if self.take("SET"):
             self.rest()
-            return parsed.SetLine(Setting.parse(self.written(0)))
+            return parsed.SetLine(Setting.parse(self.written(0)), self.written(0))
         text = self.written(0)
         raise InvalidRequest(
             f"{_shown(text)} cannot run here.{hints.beginning(text)} EXPLAIN LOCKS shows another statement's locks. "

@@ -87,6 +87,7 @@ class StatementSession:
         self.concurrency = True
         self.txn = settings.TxnSettings()
         self._retries: list[Setting] = []
+        self._lines: list[str] = []  # the SET lines, for the variables in later statements
         self.timeout_s = timeout_s
         self.lease_s = lease_s
         self.priority = priority
@@ -162,6 +163,7 @@ class StatementSession:
             case parsed.ExplainLocks():
                 return self._explain(statement)
             case parsed.SetLine():
+                self._lines.append(statement.text)
                 return self._set(statement.setting)
             case parsed.Use():
                 self.database = statement.database
@@ -343,8 +345,9 @@ class StatementSession:
         return Result(("query_id", "object", "mode"), found)
 
     def _explain(self, statement: parsed.ExplainLocks) -> Result:
+        before = [*(self._lines if "${" in statement.sql else ()), *(() if self.concurrency else (settings.OFF,))]
         found = plan.plan_sql(
-            statement.sql if self.concurrency else f"{settings.OFF};\n{statement.sql}",
+            ";\n".join([*before, statement.sql]),
             self.catalog,
             database=statement.database,
             unpartitioned=self.unpartitioned,

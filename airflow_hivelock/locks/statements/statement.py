@@ -218,9 +218,12 @@ class Use:
 
 @dataclass(frozen=True)
 class SetLine:
-    """:param setting: the setting to apply. None for a SET that only shows settings."""
+    """:param setting: the setting to apply. None for a SET that only shows settings, or that sets a variable.
+    :param text: the statement.
+    """
 
     setting: Setting | None
+    text: str
 
 
 LeaseStatement = ShowLease | GrabLease | Reserve | ExtendLease | DropLease | DropForceLease

@@ -117,3 +117,14 @@ def test_explain_locks_prints_what_a_statement_would_lock_and_locks_nothing(sess
     assert not session.manager.show()
     with pytest.raises(InvalidRequest):
         run(session, "explain locks nonsense")
+
+
+def test_explain_locks_knows_the_variables_that_the_session_has_set(manager: LockManager) -> None:
+    session = StatementSession(manager, user="ann", database="dw", partition_columns={"dw.u": ["dt"]})
+    run(session, "set hivevar:day=2013-01-01; set hive.support.concurrency=true")
+    explained = run(session, "explain locks select * from u where dt='${hivevar:day}'").text or ""
+    assert "dw.u.dt=2013-01-01 -> SHARED" in explained
+    run(session, "set hive.support.concurrency=false")
+    assert "NOT LOCKED" in (run(session, "explain locks select * from u where dt='${day}'").text or "")
+    with pytest.raises(InvalidRequest, match="the value of this variable is not known"):
+        run(session, "explain locks select * from u where dt='${hivevar:hour}'")
