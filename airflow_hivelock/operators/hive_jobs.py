@@ -177,7 +177,7 @@ def _turn_off(cursor: Any, server: str) -> None:
 
 
 def _locks(cursor: Any) -> bool:
-    return sql.setting(cursor, CONCURRENCY) == "true"
+    return (sql.setting(cursor, CONCURRENCY) or "").lower() == "true"
 
 
 def _in_metastore(cursor: Any) -> bool:
@@ -194,6 +194,6 @@ def _cli_locks_in_metastore(operator: Any) -> bool:
         hook.hive_cli_params += " --outputformat=tsv2"
     output = hook.run_cli(f"SET {CONCURRENCY};\nSET {TXN_MANAGER};", schema=operator.schema, verbose=False)
     return all(
-        re.search(rf"{re.escape(name)}=\S*{value}\b", output)
+        re.search(rf"{re.escape(name)}=\S*{value}\b", output, re.IGNORECASE)
         for name, value in ((CONCURRENCY, "true"), (TXN_MANAGER, IN_METASTORE))
     )

@@ -364,3 +364,16 @@ def test_a_hive_that_lets_no_session_go_without_locks_is_named(in_metastore: Sit
     )
     with pytest.raises(Unsupported, match=r"connection 'hive': .*Cannot modify hive\.support\.concurrency.*restricted"):
         connected()
+
+
+def test_a_session_whose_setting_is_in_capitals_takes_no_locks_either(in_zookeeper: Site) -> None:
+    from pyhive import hive
+
+    def connect() -> Any:
+        capitals = {"hive.support.concurrency": "TRUE"}
+        return hive.connect("127.0.0.1", in_zookeeper.server.port, username="bob", configuration=capitals)
+
+    with connect() as locks:
+        locks.cursor().execute("SHOW LOCKS")  # refused in a session without locks
+    with hive_jobs._once_connected(connect, lambda made: hive_jobs._take_none(made, "hive", None))() as silent:
+        assert setting(silent.cursor(), "hive.support.concurrency") == "false"
