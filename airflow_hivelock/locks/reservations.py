@@ -56,7 +56,8 @@ def reserve(
         raise InvalidRequest(f"reservation of {target} until {until}: the time has no time zone. Add one")
     if not manager.capabilities.parents:
         raise Unsupported(
-            f"reservation of {target}: a metastore frees every lease that is not renewed. Lock it with LOCK TABLE in a Hive session"
+            f"reservation of {target}: a metastore frees every lease that is not renewed, and Hive refuses LOCK TABLE there. Take the "
+            "lock with HiveLockOperator, or from a program that renews it"
         )
     end = until.astimezone(UTC).replace(microsecond=0)
     left_s = (end - manager.now()).total_seconds()

@@ -110,7 +110,7 @@ def test_bad_input_is_refused_and_nothing_is_acquired(manager: LockManager) -> N
         with pytest.raises(InvalidRequest, match=message):
             reservations.reserve(manager, "dw.sales", until, reason=reason, user="ann")
     manager.backend.capabilities = manager.capabilities.__class__(parents=False)  # type: ignore[misc]
-    with pytest.raises(Unsupported, match=r"dw\.sales.* metastore"):
+    with pytest.raises(Unsupported, match=r"dw\.sales.* metastore .* Take the lock with HiveLockOperator"):
         reservations.reserve(manager, "dw.sales", after(manager, hours=1), **BY)
     assert not manager.leases()
 
