@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 from hmsclient.genthrift.hive_metastore import ttypes as hive
 
-from airflow_hivelock.locks import HiveLockError, InvalidRequest, LockManager, LockTimeout, Unsupported
+from airflow_hivelock.locks import HiveLockError, InvalidRequest, LockManager, LockObject, LockTimeout, Unsupported
 from airflow_hivelock.locks.statements.session import StatementSession
 from tests.backends.metastores import DAY, TABLE, Hive, S, W, X
 
@@ -148,4 +148,15 @@ def test_show_locks_is_that_of_hives_transactional_manager(manager: LockManager,
     (everything,) = session.run("SHOW LOCKS")
     assert everything.text == shown.text
     assert [result.rows for result in session.run("SHOW LOCKS dw.other; SHOW LOCKS DATABASE lake")] == [(), ()]
+    manager.release(lease)
+
+
+@pytest.mark.parametrize("value", ["US", "a:b", "100%", "x"])
+def test_show_locks_of_a_partition_finds_it_in_each_releases_spelling(manager: LockManager, value: str) -> None:
+    """Hive 3.1 keeps names of partitions in lower case, and Hive 4 escapes them again."""
+    lease = manager.acquire(owner="writer", writes=[LockObject("dw", "spelt", (("p", value),))])
+    session = StatementSession(manager, user="ann")
+    (shown, other) = session.run(f"SHOW LOCKS dw.spelt PARTITION (p='{value}'); SHOW LOCKS dw.spelt PARTITION (p='y')")
+    assert [row[0] for row in shown.rows] == [f"{lease.token}.1"]
+    assert other.rows == ()
     manager.release(lease)

@@ -15,7 +15,7 @@ from airflow_hivelock.locks import rules
 from airflow_hivelock.locks.backends.metastore import row
 from airflow_hivelock.locks.backends.metastore.row import Metadata
 from airflow_hivelock.locks.errors import InvalidRequest, StoreUnavailable, Unsupported
-from airflow_hivelock.locks.hive import thrift
+from airflow_hivelock.locks.hive import thrift, transactional
 from airflow_hivelock.locks.hive.properties import CATALOG, TXN_TIMEOUT, seconds
 from airflow_hivelock.locks.model import LockObject, LockType
 
@@ -109,10 +109,12 @@ class LockClient:
 
     def listed(self, target: LockObject | None) -> list[TransactionalLock]:
         """The locks in Hive's own form: on exactly that object, for a database on everything in it, or everywhere."""
-        names: tuple[str | None, ...] = ()
-        if target:
-            names = (target.database, target.table or None, "/".join(target.path[2:]) or None)
-        return list(map(row.listed, self._show_locks(*names, isExtended=bool(target))))
+        names = (target.database, target.table or None) if target else ()
+        found = self._show_locks(*names, isExtended=bool(target))
+        if target and target.partition:
+            # The server would compare the name with one that Hive 3.1 keeps in lower case, and Hive 4 escapes again.
+            found = [element for element in found if _is_on(element, target)]
+        return list(map(row.listed, found))
 
     def _show_locks(self, *names: str | None, **how: bool) -> Sequence[Any]:
         from hmsclient.genthrift.hive_metastore.ttypes import ShowLocksRequest
@@ -134,6 +136,13 @@ class LockClient:
         """How many levels the partitions of *table* have; None if it does not exist."""
         found = thrift.table(self._client, table.database, table.table)
         return None if found is None else len(found.partitionKeys or ())
+
+
+def _is_on(element: Any, target: LockObject) -> bool:
+    """Whether the lock *element* is on the partition *target*, in any version's spelling of its name."""
+    name = element.partname or ""
+    spellings = (transactional.locked(target.database, target.table, each) for each in (name, name.replace("%25", "%")))
+    return any(each and rules.folded(each) == rules.folded(target) for each in spellings)
 
 
 def _component(target: LockObject, kind: LockType) -> Any:
