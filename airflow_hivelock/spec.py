@@ -29,6 +29,10 @@ if TYPE_CHECKING:
     from airflow_hivelock.locks.model import DeferredGrant, LockObject, LockRequest
 
 
+MOST_MAP_INDEX = 2**31 - 1
+"""Airflow's database keeps a map index in 32 bits."""
+
+
 @dataclass(frozen=True)
 class Owner:
     """A task instance. All its tries are the same owner.
@@ -61,9 +65,11 @@ class Owner:
         parts = [unquote(part) for part in text.split("/")]
         try:
             installation, dag_id, run_id, task_id, map_index, *hold = parts
-            return cls(installation, dag_id, run_id, task_id, int(map_index), *hold)
+            found = cls(installation, dag_id, run_id, task_id, int(map_index), *hold)
         except (ValueError, TypeError):
             return None
+        # Any client can write an owner. Airflow has no such task, and answers a question about it with errors.
+        return found if all(map(str.isprintable, parts)) and -1 <= found.map_index <= MOST_MAP_INDEX else None
 
     @property
     def work(self) -> str:

@@ -45,7 +45,7 @@ from airflow_hivelock.triggers.threads import Threads
 from airflow_hivelock.work.stale import Verdict, is_for_its_task, judge_owner, judge_task, judge_work
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import AsyncIterator, Collection, Iterable, Iterator, Mapping, Sequence
     from datetime import datetime
 
     from airflow_hivelock.locks.manager import LockManager
@@ -91,6 +91,7 @@ class HiveLockKeeper(BaseEventTrigger):
         self._hook: HiveLockHook | None = None
         self._trial = Trial(every_s)
         self._over_since: dict[str, float] = {}
+        self._unanswered: set[str] = set()
         self._threads = Threads()  # its own, because waiters can use up theirs
         self._looks = Looks(self._threads)
         self._swept_at = 0.0
@@ -184,13 +185,13 @@ class HiveLockKeeper(BaseEventTrigger):
         verdicts: dict[str, Verdict] = {}
         gone: list[Waiter] = []
         try:
-            for dag_id, leases in _by_dag(owned).items():
-                for owner, lease in [each async for each in self._in_doubt(dag_id, leases)]:
+            leases, waiting = _by_dag(owned), _by_dag(deferred)
+            for dag_id in self._answered_first({*leases, *waiting}):
+                for owner, lease in [each async for each in self._in_doubt(dag_id, leases.get(dag_id, ()))]:
                     verdict = await _by_airflow(owner, lease)
                     if verdict.stale:
                         verdicts[lease.id] = verdict
-            for dag_id, waiting in _by_dag(deferred).items():
-                for owner, waiter in [each async for each in _tasks_in_doubt(dag_id, waiting)]:
+                for owner, waiter in [each async for each in _tasks_in_doubt(dag_id, waiting.get(dag_id, ()))]:
                     if judge_task(owner, await comms.state_of(owner)).stale:
                         gone.append(waiter)
         except CannotTell as error:
@@ -200,6 +201,15 @@ class HiveLockKeeper(BaseEventTrigger):
             # The other leases still have to be renewed.
             self.log.exception("Keeping leases, because Airflow's answer about their tasks cannot be read")
         return verdicts, gone
+
+    def _answered_first(self, dag_ids: Collection[str]) -> Iterator[str]:
+        """The DAGs, last those about which Airflow gave no answer. Any client can write an owner that Airflow cannot look
+        up, and its lease must not keep those of other DAGs from being freed."""
+        self._unanswered &= set(dag_ids)
+        for dag_id in sorted(dag_ids, key=lambda dag_id: (dag_id in self._unanswered, dag_id)):
+            self._unanswered.add(dag_id)
+            yield dag_id
+            self._unanswered.discard(dag_id)  # only if the caller goes on
 
     async def _in_doubt(self, dag_id: str, leases: Sequence[tuple[Owner, Lease]]) -> AsyncIterator[tuple[Owner, Lease]]:
         """The leases that can be over. Most leases are not, so this needs only a few questions to Airflow."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 from unittest.mock import Mock
 
 import pytest
@@ -13,7 +13,6 @@ import structlog
 from airflow_hivelock import waiting
 from airflow_hivelock.locks import Lease, LockRequest, rules
 from airflow_hivelock.locks.model import DeferredGrant
-from airflow_hivelock.triggers import ahead
 from airflow_hivelock.triggers.ahead import RunsAhead
 from airflow_hivelock.waiting import InTheWay
 from airflow_hivelock.work.applications import encode
@@ -43,52 +42,44 @@ def is_clean(text: str) -> bool:
     return all(line.isprintable() for line in text.split("\n")) and "\n2026" not in text
 
 
-@pytest.mark.parametrize("run", [RUN, QUOTED])
 class TestKeeper:
-    def owner(self, run: str) -> str:
-        return f"here/dag/{run}/load/-1"
-
     def failed(self, run: str, airflow: Airflow, manager: LockManager) -> Lease:
         """The lease of a task that has failed. Its process is gone."""
-        lease = manager.acquire(owner=self.owner(run), writes=[OBJECT])
+        lease = manager.acquire(owner=f"here/dag/{run}/load/-1", writes=[OBJECT])
         manager.start_work(lease, "load", encode(gone()))
-        airflow.knows(RUN, "failed", load="failed")
+        airflow.knows(run, "failed", load="failed")
         return lease
 
-    def test_of_a_lease_that_it_frees(self, run: str, airflow: Airflow, manager: LockManager, lines: Lines) -> None:
-        self.failed(run, airflow, manager)
-        assert not keep()
-        assert not manager.show()
-        assert "Freed lease" in lines()
-        assert SHOWN in lines()
-        assert is_clean(lines())
-
-    def test_of_a_lease_that_it_keeps(
-        self, run: str, airflow: Airflow, manager: LockManager, lines: Lines, monkeypatch: pytest.MonkeyPatch
+    @pytest.mark.parametrize("run", [RUN, QUOTED])
+    def test_of_a_lease_that_no_task_can_have(
+        self, run: str, airflow: Airflow, manager: LockManager, lines: Lines
     ) -> None:
         self.failed(run, airflow, manager)
+        pending = manager.begin(
+            rules.request(f"here/dag/{run}/wait/-1", writes=["dw.u"], deferred=DeferredGrant()), lambda: None
+        )
+        pending.poll()
+        assert not keep()
+        assert len(manager.leases()) == len(manager.waiters()) == 1
+        assert not lines()
+        pending.withdraw()
+
+    def test_of_a_lease_that_it_keeps(
+        self, airflow: Airflow, manager: LockManager, lines: Lines, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        self.failed("run", airflow, manager)
         monkeypatch.setattr("airflow_hivelock.work.stale.running", lambda works: ["process 7\x1b[2J\nof a stranger"])
         assert not keep()
         assert "Keeping lease" in lines()
         assert is_clean(lines())
 
     def test_of_a_lease_that_it_cannot_judge(
-        self, run: str, airflow: Airflow, manager: LockManager, lines: Lines, monkeypatch: pytest.MonkeyPatch
+        self, airflow: Airflow, manager: LockManager, lines: Lines, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        lease = self.failed(run, airflow, manager)
-        monkeypatch.setattr("airflow_hivelock.triggers.keeper.judge_work", Mock(side_effect=RuntimeError("it broke")))
+        lease = self.failed("run", airflow, manager)
+        monkeypatch.setattr("airflow_hivelock.triggers.keeper.judge_work", Mock(side_effect=RuntimeError("it\nbroke")))
         assert is_clean(keep()[lease.id])
         assert "is kept, because it cannot be checked" in lines()
-        assert is_clean(lines())
-
-    def test_of_a_waiter_that_it_takes_off_the_list(
-        self, run: str, airflow: Airflow, manager: LockManager, lines: Lines, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        request = rules.request(self.owner(run), writes=[OBJECT], deferred=DeferredGrant())
-        manager.begin(request, lambda: None).poll()
-        airflow.knows(RUN, "failed", load="failed")
-        assert not keep()
-        assert "Removed the deferred request of" in lines()
         assert is_clean(lines())
 
 
@@ -116,18 +107,13 @@ class TestWaiter:
     async def test_of_what_became_of_those_ahead(
         self, manager: LockManager, lines: Lines, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        async def failed(_: Any) -> str:
-            return "its run has failed"
-
         owner = f"here/dag/{RUN}/load/-1"
-        monkeypatch.setattr(ahead, "_ask", failed)
         manager.force_release(manager.acquire(owner=owner, writes=[OBJECT]).id, reason="over", user="ann")
         (entry,) = manager.audit()
         forged = replace(entry, user=f"ann{RUN}", reason=f"over{RUN}")
         monkeypatch.setattr(manager.backend, "audit", lambda: [forged])
         async with RunsAhead("here", lambda: manager, structlog.get_logger()) as runs:
             await runs.tell_last([InTheWay(owner, False, datetime(2013, 1, 1, tzinfo=UTC))])
-        assert "its run has failed" in lines()
         assert "force-released" in lines()
-        assert lines().count(SHOWN) == 4
+        assert lines().count(SHOWN) == 3
         assert is_clean(lines())

@@ -255,6 +255,12 @@ def test_an_owner_is_read_back(installation: str, dag: str, run: str, task: str,
     assert Owner.parse(f"{owner}/days") == replace(owner, hold="days")
 
 
-@pytest.mark.parametrize("text", ["", "me", "cli:ann:1234", "flights/2013-01-01", "a/b/c/d/e", "a/b/c/d/1/2/3"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("", "me", "cli:ann:1234", "flights/2013-01-01", "a/b/c/d/e", "a/b/c/d/1/2/3"),
+        *(f"a/b/c/d/{2**31}", "a/b/c/d/-2", "a/b%00/c/d/-1", "a/b/c%0A/d/-1", "a/b/c/d\n/-1"),
+    ],
+)
 def test_an_owner_that_is_no_task_is_none(text: str) -> None:
     assert Owner.parse(text) is None

@@ -380,3 +380,21 @@ def test_who_waits_for_a_slot_anew_is_not_forgotten_for_its_last_try(
     keep()
     assert [(waiter.owner, waiter.attempt) for waiter in manager.waiters()] == [(owner, 2)]
     assert forget(owner, 2)
+
+
+def test_a_dag_that_airflow_cannot_look_up_keeps_no_lease_of_another_from_being_freed(
+    airflow: Airflow, manager: LockManager, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answer = airflow.send
+
+    def send(message: Any) -> Any:
+        if getattr(message, "dag_id", "") == "a dag":
+            raise AirflowRuntimeError(ErrorResponse(error=ErrorType.API_SERVER_ERROR, detail={"status_code": 500}))
+        return answer(message)
+
+    monkeypatch.setattr(airflow, "send", send)
+    odd = manager.acquire(owner=str(Owner("here", "a dag", "run", "load")), writes=["dw.odd"])
+    works(manager, gone())
+    airflow.knows("run", "running", load="failed")
+    keep(2)
+    assert [lease.id for lease in manager.leases()] == [odd.id]
