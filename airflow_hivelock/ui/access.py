@@ -152,6 +152,17 @@ def hidden(dag_ids: Iterable[str], user: Any) -> frozenset[str]:
     return frozenset(dag_id for dag_id, answer in known.items() if not answer)
 
 
+def dags_among(names: Iterable[str]) -> frozenset[str]:
+    """The *names* that are ids of DAGs. A group of leases has its DAG's id, if it has no name of its own."""
+    wanted = sorted(name for name in set(names) if name.isprintable())
+    if not wanted:
+        return frozenset()
+    parts = (wanted[first : first + MOST_AT_ONCE] for first in range(0, len(wanted), MOST_AT_ONCE))
+    with create_session() as session:
+        asked = (session.scalars(select(DagModel.dag_id).where(DagModel.dag_id.in_(part))) for part in parts)
+        return frozenset(dag_id for found in asked for dag_id in found)
+
+
 def connection_ids() -> list[str]:
     """The ids of ``hivelock`` connections: in the database, in the environment, and in ``[hivelock] connections``.
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from airflow_hivelock.locks import LockManager
+    from airflow_hivelock.locks.model import ForcedRelease
     from airflow_hivelock.locks.past import Past
     from airflow_hivelock.ui.view import View
 
@@ -68,7 +69,9 @@ class Wanted:
         """
         target = LockObject.parse(self.object) if self.object else None
         if self.owner:
+            groups = access.dags_among(view.group_of(entry.owner) for entry in entries)
             dags = {entry.owner: view.dag_of_owner(entry.owner, installation) for entry in entries}
+            dags |= {f"group {group}": group for group in groups}
             hidden = access.hidden(filter(None, dags.values()), user)
             entries = [entry for entry in entries if dags[entry.owner] not in hidden]
         return past.newest(entries, target, owner=self.owner, limit=self.limit)
@@ -96,7 +99,12 @@ async def audit(
     connection_id: str, request: Request, wanted: Annotated[Wanted, Depends()], user: Any = access.USER
 ) -> Response:
     """The force releases, the newest first."""
-    return await _past(connection_id, request, user, wanted, "audit", lambda manager, _: manager.audit(), view.audit)
+    return await _past(connection_id, request, user, wanted, "audit", lambda manager, _: manager.audit(), _audited)
+
+
+def _audited(entries: Sequence[ForcedRelease], installation: str) -> View:
+    shown = view.audit(entries, installation)
+    return replace(shown, dag_ids=shown.dag_ids | access.dags_among(view.group_of(entry.owner) for entry in entries))
 
 
 async def _past(
@@ -138,7 +146,8 @@ async def groups(connection_id: str, request: Request, user: Any = access.USER) 
     """The groups of leases: the limit of each, its holders and its waiters."""
 
     def look(hook: HiveLockHook, _: int) -> View:
-        return grouped.shown(hook.manager().groups(), hook.installation)
+        found = hook.manager().groups()
+        return grouped.shown(found, hook.installation, access.dags_among(use.name for use in found))
 
     shown = await looks.look(connection_id, "groups", look, looks.FRESH_S)
     return await looks.answer(connection_id, user, request.headers, shown)

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from airflow_hivelock.locks import LockManager
-    from airflow_hivelock.locks.model import Lease
+    from airflow_hivelock.locks.model import Group, Lease
     from airflow_hivelock.work.hosts import HostWork
 
 T = TypeVar("T")
@@ -139,7 +139,12 @@ class GroupSettings(DroppedGroup):
 async def set_group(connection_id: str, group: GroupSettings, user: Any = access.MAY_RELEASE) -> dict[str, int]:
     """Store how many leases a group may hold at a time, for all its requests from now on."""
     given: dict[str, Any] = {**group.model_dump(), "user": access.user_name(user)}
-    stored = await _changed(connection_id, lambda hook: hook.manager().set_group(**given), ("groups",), ("audit",))
+
+    def put(hook: HiveLockHook) -> Group:
+        _check_group(group.name, user)
+        return hook.manager().set_group(**given)
+
+    stored = await _changed(connection_id, put, ("groups",), ("audit",))
     log.info("Group %s set to %s by %s: %s", stored.name, stored, given["user"], group.reason)
     return {"leases": stored.leases}
 
@@ -148,9 +153,20 @@ async def set_group(connection_id: str, group: GroupSettings, user: Any = access
 async def drop_group(connection_id: str, group: DroppedGroup, user: Any = access.MAY_RELEASE) -> dict[str, bool]:
     """Delete the limit of a group in the lock store: each request is held to its own again."""
     given = {**group.model_dump(), "user": access.user_name(user)}
-    dropped = await _changed(connection_id, lambda hook: hook.manager().drop_group(**given), ("groups",), ("audit",))
+
+    def drop(hook: HiveLockHook) -> bool:
+        _check_group(group.name, user)
+        return hook.manager().drop_group(**given)
+
+    dropped = await _changed(connection_id, drop, ("groups",), ("audit",))
     log.info("Limit of group %s dropped by %s: %s", group.name, given["user"], group.reason)
     return {"dropped": dropped}
+
+
+def _check_group(name: str, user: Any) -> None:
+    """Refuse the group of a DAG that *user* may not see."""
+    if access.hidden(access.dags_among([name]), user):
+        raise HTTPException(403, "Forbidden")
 
 
 @router.post("/{connection_id}/requests/withdraw", **answers.gives(answers.WithdrawnAnswer))

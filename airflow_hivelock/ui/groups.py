@@ -7,15 +7,18 @@ from typing import TYPE_CHECKING
 from airflow_hivelock.ui import view
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Collection, Sequence
 
     from airflow_hivelock.locks.model import GroupUse, Member
 
 MOST_GROUPS = 1_000
 
 
-def shown(found: Sequence[GroupUse], installation: str) -> view.View:
-    """The groups, by name."""
+def shown(found: Sequence[GroupUse], installation: str, dag_ids: Collection[str] = ()) -> view.View:
+    """The groups, by name.
+
+    :param dag_ids: the names that are ids of DAGs. Users who may not see such a DAG do not see the name.
+    """
     owners = view.Owners(installation)
 
     def members(of: Sequence[Member]) -> list[dict[str, int]]:
@@ -33,4 +36,4 @@ def shown(found: Sequence[GroupUse], installation: str) -> view.View:
         }
         for use in found[:MOST_GROUPS]
     ]
-    return view.named(owners, {"groups": rows, "left_out": len(found) - len(rows)})
+    return view.named(owners, {"groups": rows, "left_out": len(found) - len(rows)}, dag_ids)

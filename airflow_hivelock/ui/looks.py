@@ -49,6 +49,8 @@ LITTLE_S = 0.05
 HISTORY_FRESH_S = 15.0
 PAST_FRESH_S, PAST_KEPT_S = 300.0, 3_600.0
 CONNECTIONS_FRESH_S = 10.0
+CLOCK_S = 300.0
+"""The time for which the offset from the store's clock is cached, in seconds, because to read that clock is a write."""
 MOST_SHOWN = 50
 COMPRESSION = 5
 
@@ -61,7 +63,22 @@ _shown: dict[tuple[str, Hashable], Shown] = {}
 _need_action: dict[str, tuple[Lease, ...]] = {}
 """By connection, the leases that need a user's action. Their work is checked for the page."""
 
-_clocks: defaultdict[str, view.StoreClock] = defaultdict(view.StoreClock)
+
+class StoreClock:
+    """The store's time, from its last answer and this process's monotonic clock."""
+
+    def __init__(self) -> None:
+        self._asked: tuple[float, float] | None = None
+
+    def now_ms(self, manager: LockManager) -> int:
+        if self._asked is None or time.monotonic() - self._asked[0] > CLOCK_S:
+            store_ms = manager.now().timestamp() * 1000
+            self._asked = time.monotonic(), store_ms
+        at, store_ms = self._asked
+        return int(store_ms + (time.monotonic() - at) * 1000)
+
+
+_clocks: defaultdict[str, StoreClock] = defaultdict(StoreClock)
 
 
 async def current(connection_id: str) -> Shown:

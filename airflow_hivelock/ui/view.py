@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections import defaultdict
 from dataclasses import dataclass
 from functools import lru_cache
@@ -17,12 +16,13 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
     from datetime import datetime
 
-    from airflow_hivelock.locks import LockManager
     from airflow_hivelock.locks.model import Blocker, ForcedRelease, Holder, Lease, Lock, Tenure, Waiter
 
     Arrow = tuple[str, dict[str, Any]]
     Request = TypeVar("Request", Lease, Waiter, Tenure, ForcedRelease)
     from airflow_hivelock.ui.access import Sensor
+
+HIDDEN_USER = "a task of a DAG that you may not see"
 
 PERSON = "cli:"
 """The prefix of the owner of a user's lock on the command line: ``cli:<user>:<uuid>``."""
@@ -36,8 +36,6 @@ MOST_LOCKS = 20_000
 """The largest number of locks in each list: of holders, of waiters, of Hive, and of a history."""
 
 MOST_TENURES, MOST_AUDITED = 3_000, 1_000
-CLOCK_S = 300.0
-"""The time for which the offset from the store's clock is cached, in seconds, because to read that clock is a write."""
 
 
 class Owners:
@@ -84,12 +82,20 @@ class View:
         """The answer for a user who may not see the DAGs *hidden*."""
         if not hidden:
             return self.data
-        nameless = {index for index, row in enumerate(self.data["owners"]) if row.get("dag") in hidden}
+        nameless = {
+            index
+            for index, row in enumerate(self.data["owners"])
+            if (row.get("dag") or group_of(row["text"])) in hidden
+        }
         owners = [{"hidden": True} if index in nameless else row for index, row in enumerate(self.data["owners"])]
         shown = {**self.data, "owners": owners}
         for kind in ("leases", "waiters", "tenures", "entries"):
             if kind in shown:
                 shown[kind] = [_nameless(row) if row["o"] in nameless else row for row in shown[kind]]
+        if "entries" in shown:
+            dags = [_dag_of_user(row["user"], self.data["installation"]) for row in shown["entries"]]
+            pairs = zip(shown["entries"], dags, strict=True)
+            shown["entries"] = [{**row, "user": HIDDEN_USER} if dag in hidden else row for row, dag in pairs]
         if "groups" in shown:  # without a name of its own, a group has its DAG's
             unnamed = {"name": "", "comment": ""}
             shown["groups"] = [{**row, **unnamed} if row["name"] in hidden else row for row in shown["groups"]]
@@ -98,20 +104,6 @@ class View:
 
 def _nameless(row: dict[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in row.items() if key not in ("query", "why", "reason", "id", "jobs", "group")}
-
-
-class StoreClock:
-    """The store's time, from its last answer and this process's monotonic clock."""
-
-    def __init__(self) -> None:
-        self._asked: tuple[float, float] | None = None
-
-    def now_ms(self, manager: LockManager) -> int:
-        if self._asked is None or time.monotonic() - self._asked[0] > CLOCK_S:
-            store_ms = manager.now().timestamp() * 1000
-            self._asked = time.monotonic(), store_ms
-        at, store_ms = self._asked
-        return int(store_ms + (time.monotonic() - at) * 1000)
 
 
 @dataclass(frozen=True)
@@ -182,13 +174,17 @@ def audit(entries: Sequence[ForcedRelease], installation: str) -> View:
     """The view of the force releases *entries*, in the same order."""
     owners = Owners(installation)
     shown = [_entry(owners, entry) for entry in _fitting(entries[:MOST_AUDITED])]
-    return named(owners, {"entries": shown, "left_out": len(entries) - len(shown)})
+    of_users = {_dag_of_user(row["user"], installation) for row in shown} - {""}
+    return named(owners, {"entries": shown, "left_out": len(entries) - len(shown)}, of_users)
 
 
-def named(owners: Owners, data: dict[str, Any]) -> View:
-    """An answer with *owners*."""
-    dag_ids = frozenset(row["dag"] for row in owners.rows if "dag" in row and "installation" not in row)
-    return View({"installation": owners.installation, "owners": owners.rows, **data}, dag_ids)
+def named(owners: Owners, data: dict[str, Any], dag_ids: Iterable[str] = ()) -> View:
+    """An answer with *owners*.
+
+    :param dag_ids: other DAGs whose names are in *data*.
+    """
+    of_owners = (row["dag"] for row in owners.rows if "dag" in row and "installation" not in row)
+    return View({"installation": owners.installation, "owners": owners.rows, **data}, frozenset((*of_owners, *dag_ids)))
 
 
 def _lease(owners: Owners, lease: Lease, standing: Sequence[Holder], shown_locks: ShownLocks | None) -> dict[str, Any]:
@@ -385,3 +381,13 @@ def dag_of_owner(owner: str, installation: str) -> str:
     """The DAG of an owner in this Airflow. Empty if it is no task of this Airflow."""
     row = owner_row(owner, installation)
     return "" if "installation" in row else row.get("dag", "")
+
+
+def group_of(owner: str) -> str:
+    """The group whose limit an entry of the audit trail is about. Empty if it is about a lease."""
+    return owner.removeprefix("group ") if owner.startswith("group ") else ""
+
+
+def _dag_of_user(user: str, installation: str) -> str:
+    """The DAG of the task that released by force, from the user in the audit trail. Empty if it was no task."""
+    return dag_of_owner(user.rpartition(" by ")[2], installation)

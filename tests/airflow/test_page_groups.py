@@ -66,3 +66,32 @@ def test_the_page_lists_who_has_the_permits_of_a_group_and_who_waits(
     monkeypatch.setattr(access, "hidden", lambda dags, _: frozenset(dags) & {"secret"})
     assert listed() == [("", None, "", 1, [("hidden", 1)], []), ours], "a group without a name has that of its DAG"
     waiting.withdraw()
+
+
+def test_a_group_with_the_name_of_a_dag_that_one_may_not_see_stays_unsaid_without_a_request(
+    login: Login, manager: LockManager, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A group has its DAG's id, if it has no name of its own."""
+    manager.set_group("secret", 3, comment="the secret limit", user="ann")
+    manager.set_group("spark-prod", 3, user="ann")
+    paths = (f"{API}/groups", f"{API}/audit", f"{API}/audit?limit=9", f"{API}/audit?owner=ecre")
+    monkeypatch.setattr(access, "dags_among", lambda names: frozenset(names) & {"secret"})
+    assert ["secret" in login("viewer").get(path).text for path in paths] == [True] * 4
+    monkeypatch.setattr(access, "hidden", lambda dags, _: frozenset(dags) & {"secret"})
+    texts = [login("viewer").get(path).text for path in paths]
+    assert ["secret" in text for text in texts] == [False] * 4
+    assert ["spark-prod" in text for text in texts] == [True, True, True, False]
+    for path, body in ((SET, {**BODY, "name": "secret"}), (DROP, {"name": "secret"})):
+        assert login("op").post(path, json=body, headers=ASKED).status_code == 403
+
+
+def test_the_dag_whose_task_released_by_force_is_hidden_like_others(
+    login: Login, manager: LockManager, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lease = manager.acquire(owner=owner("daily"), writes=["dw.t"])
+    manager.force_release(lease.id, reason="stuck", user=f"ann by {owner('secret')}")
+    assert "secret" in login("viewer").get(f"{API}/audit").text
+    monkeypatch.setattr(access, "hidden", lambda dags, _: frozenset(dags) & {"secret"})
+    answer = login("viewer").get(f"{API}/audit")
+    assert "secret" not in answer.text
+    assert answer.json()["entries"][0]["reason"] == "stuck"

@@ -15,7 +15,7 @@ from airflow.sdk import DAG
 from airflow_hivelock.spec import Owner
 from airflow_hivelock.work.applications import encode
 from airflow_hivelock.work.processes import Processes, _started
-from tests.airflow.page import CURRENT, LEASES, Login, access, hold, holders, looks, owner, view, works
+from tests.airflow.page import CURRENT, LEASES, Login, access, hold, holders, looks, owner, works
 
 if TYPE_CHECKING:
     from airflow_hivelock.locks import LockManager
@@ -74,7 +74,7 @@ def test_a_lease_that_nobody_renews_needs_somebody_whoever_has_it(
     manager.acquire(owner="a program", reads=["dw.fifth"], lease_s=3600)
     late = datetime.now(UTC) + timedelta(seconds=5)
     monkeypatch.setattr(manager.backend, "now", lambda: late)
-    monkeypatch.setattr(looks, "_clocks", {"hivelock_default": view.StoreClock()})
+    monkeypatch.setattr(looks, "_clocks", {"hivelock_default": looks.StoreClock()})
     shown = login("viewer").get(CURRENT).json()
     said = {shown["owners"][lease["o"]]["text"]: (lease["doing"], lease["state"]) for lease in shown["leases"]}
     assert said == {
@@ -105,6 +105,7 @@ def test_airflow_s_own_database_says_what_tasks_do(run: Run) -> None:
     at = told[second].at
     assert at is not None
     assert timedelta(0) <= datetime.now(UTC) - at < timedelta(minutes=10)
+    assert access.dags_among(["told", "no DAG", "t\0ld"]) == {"told"}
 
 
 def test_it_says_whether_the_work_of_a_dead_task_still_runs(login: Login, manager: LockManager) -> None:
