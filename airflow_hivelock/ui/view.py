@@ -36,6 +36,8 @@ MOST_LOCKS = 20_000
 """The largest number of locks in each list: of holders, of waiters, of Hive, and of a history."""
 
 MOST_TENURES, MOST_AUDITED = 3_000, 1_000
+MOST_QUERY = 500
+"""The largest number of characters of a query that are shown. Hive 3 keeps a million in each of a query's locks."""
 
 
 class Owners:
@@ -201,7 +203,7 @@ def _lease(owners: Owners, lease: Lease, standing: Sequence[Holder], shown_locks
     if lease.expires is not None:
         row["expires"] = _ms(lease.expires)
     if standing and standing[0].query:
-        row["query"] = standing[0].query
+        row["query"] = standing[0].query[:MOST_QUERY]
     # A lease that was granted after that read has lost no lock. A lease without any lock has just been released.
     if (
         standing
@@ -220,7 +222,7 @@ def _hive(holder: Holder) -> dict[str, Any]:
         "owner": holder.owner,
         "since": _ms(holder.since),
         "explicit": holder.explicit,
-        "query": holder.query,
+        "query": holder.query[:MOST_QUERY],
     }
     if holder.hive_id:
         row["id"] = holder.hive_id

@@ -55,6 +55,14 @@ def test_five_thousand_locks_and_a_thousand_waiters_are_one_small_answer() -> No
     assert sum(len(waiter["blockers"]) for waiter in shown.data["waiters"]) < 3_000, "arrows, not all pairs"
 
 
+def test_a_long_query_of_hive_is_cut_because_each_of_its_locks_has_it() -> None:
+    [lease] = _Crowd(1, 0).leases()
+    locks = [Holder(lock.object, lock.mode, "hive_1", lease.since, query="SELECT " * 100_000) for lock in lease.locks]
+    shown = view.current([], [], view.ShownLocks(0, locks), "here").data
+    assert all(row["query"].startswith("SELECT ") for row in shown["hive"])
+    assert len(json.dumps(shown)) < 10_000
+
+
 def test_what_is_too_much_for_a_page_is_counted_and_who_is_in_the_way_is_shown(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(view, "MOST_LOCKS", 60)
     crowd = _Crowd(100, 100)
