@@ -32,6 +32,7 @@ from sqlalchemy import and_, or_, select, tuple_
 from airflow_hivelock.comms import FINISHED
 from airflow_hivelock.hooks import HiveLockHook
 from airflow_hivelock.links import HELD_WITH
+from airflow_hivelock.locks.invalid import printable
 from airflow_hivelock.sensors import HiveLockSensor
 from airflow_hivelock.triggers.keeper import suspect_leases
 from airflow_hivelock.triggers.lock import HiveLockSensorTrigger
@@ -59,6 +60,9 @@ MOST_REMEMBERED = 50_000
 
 MOST_AT_ONCE = 500
 """The largest number of runs, or of sensors, in one statement to the database."""
+
+MOST_NAMES = 1_000
+"""The largest number of names of a sensor that are shown."""
 
 _SENSOR_TRIGGER = f"{HiveLockSensorTrigger.__module__}.{HiveLockSensorTrigger.__name__}"
 
@@ -250,10 +254,15 @@ def sensors(conn_id: str) -> list[Sensor]:
                 except Exception as error:  # noqa: BLE001 - another version wrote it, or another Fernet key
                     log.info("The trigger of sensor %s of %s cannot be read: %r", task_id, dag_id, error)
             if arguments.get("hivelock_conn_id") == conn_id:
-                reads, writes = (tuple(map(str, arguments.get(kind) or ())) for kind in ("reads", "writes"))
+                reads, writes = (_names(arguments.get(kind)) for kind in ("reads", "writes"))
                 began = since or datetime.now(UTC)
                 found.append(Sensor(dag_id, run_id, task_id, map_index, began, reads, writes))
     return found
+
+
+def _names(given: Any) -> tuple[str, ...]:
+    """The first of the names in a trigger's argument. Any DAG can write a trigger, with any value."""
+    return tuple(printable(str(name)) for name in given[:MOST_NAMES]) if isinstance(given, list | tuple) else ()
 
 
 def task_facts(owners: Collection[Owner]) -> dict[Owner, TaskFacts]:

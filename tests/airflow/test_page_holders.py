@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+import json
 import socket
 import subprocess
 import time
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
+from airflow.models import TaskInstance
+from airflow.models.trigger import Trigger
 from airflow.providers.standard.operators.bash import BashOperator
 from airflow.sdk import DAG
+from airflow.utils.session import create_session
+from sqlalchemy import select, update
 
 from airflow_hivelock.spec import Owner
 from airflow_hivelock.work.applications import encode
 from airflow_hivelock.work.processes import Processes, _started
-from tests.airflow.page import CURRENT, LEASES, Login, access, hold, holders, looks, owner, works
+from tests.airflow.page import CURRENT, LEASES, Login, access, hold, holders, looks, owner, view, works
 
 if TYPE_CHECKING:
     from airflow_hivelock.locks import LockManager
@@ -106,6 +111,32 @@ def test_airflow_s_own_database_says_what_tasks_do(run: Run) -> None:
     assert at is not None
     assert timedelta(0) <= datetime.now(UTC) - at < timedelta(minutes=10)
     assert access.dags_among(["told", "no DAG", "t\0ld"]) == {"told"}
+
+
+def test_a_sensor_with_odd_names_hides_no_other_sensor(run: Run) -> None:
+    """Its names are in the arguments of a trigger, which any DAG can write."""
+    with DAG("waits", schedule=None) as dag:
+        BashOperator.partial(task_id="free").expand(bash_command=["true"] * 4)
+    run(dag)
+    odd: list[Any] = [5, "dw.t", ["dw.t/dt=\ud800"], ["dw.t"]]
+    with create_session() as session:
+        for task, reads in zip(session.scalars(select(TaskInstance).filter_by(dag_id="waits")), odd, strict=True):
+            trigger = Trigger(access._SENSOR_TRIGGER, {"hivelock_conn_id": "hivelock_default", "reads": reads})
+            session.add(trigger)
+            session.flush()
+            task.state, task.trigger_id = "deferred", trigger.id
+    try:
+        shown = view.current([], [], None, "here", sensors=access.sensors("hivelock_default"))
+    finally:
+        with create_session() as session:
+            session.execute(update(TaskInstance).filter_by(dag_id="waits").values(state="failed", trigger_id=None))
+    assert sorted(row["locks"] for row in shown.data["waiters"]) == [
+        [],
+        [],
+        [["dw.t", "S"]],
+        [["dw.t/dt=\\ud800", "S"]],
+    ]
+    json.dumps(shown.data, ensure_ascii=False).encode()
 
 
 def test_it_says_whether_the_work_of_a_dead_task_still_runs(login: Login, manager: LockManager) -> None:
