@@ -2,10 +2,19 @@
 
 from __future__ import annotations
 
+from contextlib import contextmanager
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
 import pytest
 
+from airflow_hivelock.locks import InvalidRequest
+from airflow_hivelock.locks.hive.catalog import MetastoreCatalog
 from airflow_hivelock.locks.plan import plan_statements
 from airflow_hivelock.spark.connect_tables import ConnectTables
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 DAYS = ["dt=2013-01-01", "dt=2013-01-02"]
 BOTH = [f"dw.t/{day}" for day in DAYS]
@@ -59,6 +68,30 @@ def test_no_condition_counts_if_the_columns_are_not_certain(columns: str, gives:
 def test_names_with_backticks_and_commas() -> None:
     gives, text = "[`x, y`, `p``q`]", "select x as `x, y`, dt as `p``q` from t"
     assert read("day = '2013-01-01'", "dt day", gives, text) == BOTH[:1]
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [
+        {"view.query.out.numCols": "2"},
+        {"view.query.out.numCols": "x"},
+        {"view.query.out.numCols": str(10**18)},
+        {"view.catalogAndNamespace.numParts": "two"},
+    ],
+)
+def test_properties_that_are_not_sparks_are_refused_with_the_name_of_the_view(odd: dict[str, str]) -> None:
+    """ALTER VIEW … SET TBLPROPERTIES takes any text."""
+
+    @contextmanager
+    def client() -> Iterator[Any]:
+        shown = SimpleNamespace(inputFormat=None, cols=[])
+        names = {"dbName": "dw", "tableName": "v", "viewExpandedText": "select 1", "viewOriginalText": ""}
+        view = {"tableType": "VIRTUAL_VIEW", "partitionKeys": [], "parameters": odd, "sd": shown, **names}
+        yield SimpleNamespace(get_table_req=lambda _: SimpleNamespace(table=SimpleNamespace(**view)))
+
+    catalog = MetastoreCatalog(SimpleNamespace(client=client))  # type: ignore[arg-type]
+    with pytest.raises(InvalidRequest, match=r"the view dw\.v .*Create the view again"):
+        plan_statements("select * from dw.v", catalog)
 
 
 def read(condition: str, columns: str, gives: str, text: str) -> list[str]:

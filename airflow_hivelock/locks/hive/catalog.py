@@ -218,8 +218,19 @@ def _view(found: Any) -> tuple[str, str]:
 
     Hive stores the query with full names. Spark stores the original text. It stores the columns and the database in
     properties of the view (``org.apache.spark.sql.catalyst.catalog.CatalogTable``).
+
+    :raises InvalidRequest: these properties are not Spark's. ALTER VIEW … SET TBLPROPERTIES takes any text.
     """
-    parameters: dict[str, str] = found.parameters or {}
+    try:
+        return _query(found, found.parameters or {})
+    except (KeyError, ValueError) as error:
+        raise InvalidRequest(
+            f"the query of the view {found.dbName}.{found.tableName} is not known, because its properties view.query.out.* or "
+            f"view.catalogAndNamespace.* are not as Spark writes them ({error!r:.80}). Create the view again"
+        ) from error
+
+
+def _query(found: Any, parameters: Mapping[str, str]) -> tuple[str, str]:
     text: str = found.viewExpandedText or found.viewOriginalText or ""
     if "view.query.out.numCols" in parameters:
         gives = [
