@@ -8,9 +8,12 @@ from typing import Any
 
 import pytest
 
+from airflow_hivelock import hooks
 from airflow_hivelock.locks import InvalidRequest, LockManager, LockMode, LockObject, Unsupported
+from airflow_hivelock.locks.backends.metastore import MetastoreBackend
 from airflow_hivelock.locks.model import Lock
 from tests.airflow.page import API, ASKED, Login, access, owner
+from tests.fuzz.hives import MetastoreStub
 
 HIVE = f"{API}/hive/release"
 GUIDE = Path(__file__).parents[2] / "docs/guides/http-api.md"
@@ -132,6 +135,19 @@ def test_an_operator_frees_a_lock_of_hive_by_its_id(
         400,
         "lock 18 belongs to transaction 5 of Hive, and ends with it",
     )
+
+
+def test_the_holder_of_a_lease_is_not_found_by_the_number_of_its_lock(
+    login: Login, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    backend = MetastoreBackend(MetastoreStub((("127.0.0.1", 1),)), timeout_s=300)
+    monkeypatch.setitem(hooks._managers, "memory://", LockManager(backend))
+    operator, body = login("op"), {"id": "17", "reason": "curious"}
+    answer = operator.post(HIVE, json=body, headers=ASKED)
+    assert (answer.status_code, "here/dag/run/held/-1" in answer.text) == (400, True)
+    monkeypatch.setattr(access, "hidden", lambda dags, _: frozenset(dags) & {"dag"})
+    answer = operator.post(HIVE, json=body, headers=ASKED)
+    assert (answer.status_code, "dag" in answer.text) == (403, False)
 
 
 def test_a_store_without_locks_of_hive_frees_none(login: Login, manager: LockManager) -> None:
