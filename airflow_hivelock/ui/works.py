@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import socket
 from dataclasses import dataclass
 from functools import lru_cache
@@ -124,7 +125,7 @@ def _of_processes(asked: Processes) -> WorkState:
         return WorkState(
             AWAY,
             f"only {host} can tell",
-            f"Look on {host}: ps -p {asked.pid}. If {host} will not come back: airflow hivelock host-gone {host}",
+            f"Look on {host}: ps -p {asked.pid}. If {host} will not come back: airflow hivelock host-gone {shlex.quote(host)}",
         )
     if not living:
         return WorkState(ENDED, "has ended")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import socket
 import uuid
 from contextlib import suppress
@@ -170,7 +171,8 @@ class Processes:
             except CannotTell as error:
                 why = f": {error}"
         raise CannotTell(
-            f"{self} can only be checked there{why}. If that host is gone for good, declare it: hivelock host-gone {self.host}"
+            f"{self} can only be checked there{why}. If that host is gone for good, declare it: hivelock host-gone "
+            f"{shlex.quote(self.host)}"
         )
 
     def _is_mine(self, process: psutil.Process) -> bool:

