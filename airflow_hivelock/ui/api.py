@@ -160,11 +160,12 @@ async def lease(connection_id: str, lease_id: str, user: Any = access.USER) -> d
     hook = HiveLockHook(connection_id)
     reads = looks.reads
     found = await reads.ask((connection_id, "lease", lease_id), lambda: hook.manager().find(lease_id), looks.FRESH_S)
-    shown = await run_in_threadpool(looks.permitted, found, hook.installation, user)
+    installation = await run_in_threadpool(lambda: hook.installation)  # it asks a database, or a server for secrets
+    shown = await run_in_threadpool(looks.permitted, found, installation, user)
     known = await looks.work_under(shown, looks.FRESH_S, looks.WORKS_WAIT_S) or {}
     report_s = looks.HOLDERS_FRESH_S
     keeper = await reads.ask((connection_id, "keeper"), lambda: access.keeper_suspects(connection_id), report_s)
-    return details.describe(shown, hook.installation, known, keeper)
+    return await run_in_threadpool(details.describe, shown, installation, known, keeper)
 
 
 @router.get("/{connection_id}/hosts", **answers.gives(answers.OnHostAnswer))
@@ -174,8 +175,9 @@ async def on_host(connection_id: str, host: str, user: Any = access.USER) -> dic
     hook = HiveLockHook(connection_id)
     fresh_s = looks.HOLDERS_FRESH_S
     leases = await looks.reads.ask((connection_id, "leases"), lambda: hook.manager().leases(), fresh_s)
-    found = await run_in_threadpool(changes.on_host, host, leases, hook.installation, user)
-    rows = [{"owner": view.owner_row(each.lease.owner, hook.installation), "name": each.work.name} for each in found]
+    installation = await run_in_threadpool(lambda: hook.installation)
+    found = await run_in_threadpool(changes.on_host, host, leases, installation, user)
+    rows = [{"owner": view.owner_row(each.lease.owner, installation), "name": each.work.name} for each in found]
     return {"works": rows}
 
 

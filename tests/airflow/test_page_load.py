@@ -6,17 +6,22 @@ import asyncio
 import gc
 import threading
 import time
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
 from unittest.mock import Mock
 
 import pytest
 
+from airflow_hivelock.hooks import HiveLockHook
 from airflow_hivelock.locks.errors import AccessDenied, HiveLockError, StoreCorrupted, StoreUnavailable
 from airflow_hivelock.ui.reads import SharedReads
-from tests.airflow.page import CURRENT, Login, hold, looks
+from airflow_hivelock.work import applications
+from tests.airflow.page import API, CURRENT, LEASES, Login, hold, looks, on_worker, works
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from airflow_hivelock.locks import LockManager
     from airflow_hivelock.locks.model import Lease
 
@@ -147,3 +152,36 @@ def test_a_store_that_is_down_is_told_with_what_to_do(
     assert said in detail
     assert "airflow hivelock --conn-id hivelock_default" in detail
     assert str(error) not in detail, "a viewer is not told of servers"
+
+
+def test_no_look_keeps_the_other_pages_of_airflow_waiting(
+    login: Login, manager: LockManager, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The API server answers all users in one thread, which must wait for no secrets, packages or clusters."""
+    blocking = set()
+
+    def watched(slow: Callable[..., Any]) -> Callable[..., Any]:
+        def called(*args: Any, **kwargs: Any) -> Any:
+            with suppress(RuntimeError):
+                asyncio.get_running_loop()
+                blocking.add(slow.__qualname__)
+            return slow(*args, **kwargs)
+
+        return called
+
+    lease = on_worker(manager)
+    monkeypatch.setattr(HiveLockHook, "get_connection", staticmethod(watched(HiveLockHook.get_connection)))
+    monkeypatch.setattr(applications, "decode", watched(applications.decode))
+    viewer = login("viewer")
+    for path in (
+        CURRENT,
+        f"{LEASES}/{lease.id}",
+        f"{API}/hosts?host=worker-7",
+        f"{API}/history",
+        f"{API}/audit?limit=1",
+    ):
+        for _ in range(2):  # the second time from the answer to the first
+            works.host_of.cache_clear()
+            works.what.cache_clear()
+            assert viewer.get(path).status_code == 200
+    assert not blocking
