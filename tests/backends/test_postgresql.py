@@ -199,6 +199,27 @@ def test_what_was_told_while_nobody_listened_is_found(postgres_url: str, monkeyp
         other.release(waiting.granted())
 
 
+def test_a_notification_of_another_role_wakes_nobody_late(postgres_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every role of the database may notify every channel, with any text."""
+    monkeypatch.setattr(notifier, "RECONNECT_S", 3600.0)
+    monkeypatch.setattr(notifier, "LOOK_S", 3600.0)
+    told = threading.Event()
+    with connect(postgres_url) as manager, connect(postgres_url) as other:
+        lease = manager.acquire(owner="holder", writes=[DAY])
+        kept = database(manager)
+        waiting = other.begin(rules.request("waits", writes=[DAY]), told.set)
+        waiting.poll()
+        listens = text("SELECT pid FROM pg_stat_activity WHERE pid <> pg_backend_pid() AND query LIKE 'LISTEN%'")
+        wait_until(lambda: len(kept.read(lambda connection: connection.execute(listens).all())) > 0)
+        with psycopg.connect(postgres_url.partition("?")[0]) as another:
+            another.execute(f"NOTIFY \"airflow_hivelock {kept.tables.key:x}\", 'odd'")
+        manager.release(lease)
+        assert told.wait(HANG_S)
+        granted = waiting.poll()
+        assert isinstance(granted, Lease)
+        manager.release(granted)
+
+
 def test_who_waits_in_one_thread_has_three_sessions_however_often(postgres_url: str) -> None:
     mine = text("SELECT count(*) FROM pg_stat_activity WHERE application_name = 'one_thread'")
     with connect(f"{postgres_url}&application_name=one_thread") as manager:

@@ -79,6 +79,9 @@ _BEGIN = "BEGIN ISOLATION LEVEL READ COMMITTED"
 
 _NOTIFY = text("SELECT pg_notify(:channel, :payload)")
 
+_PLACE = re.compile("[0-9]{1,19}")
+"""The number of a request in a notification. Every role of the database may notify every channel, with any text."""
+
 _DENIED = ("28000", "28P01", "42501")  # invalid_authorization_specification, invalid_password, insufficient_privilege
 _DENIED_TEXT = re.compile(
     r"password|authentication|pg_hba|certificate|private key|does not match host name|role .* does not exist|not support SSL|SSL error"
@@ -264,9 +267,10 @@ class PostgreSQLListener(Listener):
             notices = list(self._session.notifies(timeout=0))
         except psycopg.Error as error:
             raise StoreUnavailable(f"the session that listens for changes has ended: {error}") from error
+        places = (notice.payload for notice in notices if notice.channel != self._own)
         return Notified(
             frozenset(notice.payload for notice in notices if notice.channel == self._own),
-            frozenset(int(notice.payload) for notice in notices if notice.channel != self._own),
+            frozenset(int(place) for place in places if _PLACE.fullmatch(place)),
         )
 
     def sooner(self) -> None:
