@@ -8,6 +8,7 @@ can be a range. Each lease also locks the parents of its objects SHARED. The obj
 from __future__ import annotations
 
 import getpass
+import os
 import re
 import uuid
 from dataclasses import dataclass, replace
@@ -68,7 +69,7 @@ class HiveLeases:
 
     def __init__(self, over: Backend | LockManager, user: str | None = None) -> None:
         self.manager = over if isinstance(over, LockManager) else LockManager(over)
-        self.user = user or getpass.getuser()
+        self.user = user or process_user()
 
     def grab_lease(self, objs: Pairs, lease_duration_sec: float, lease_wait_duration_sec: float | None = 0.0) -> str:
         """Acquire a lease on all of *objs*, or on none.
@@ -199,6 +200,14 @@ def _targets(objs: Sequence[str]) -> list[LockObject]:
 def _invalid(error: InvalidRequest) -> InvalidRequest:
     """The error that the documented calls raise for *error*. A more specific error stays the same."""
     return InvalidArguments(str(error)) if type(error) is InvalidRequest else error
+
+
+def process_user() -> str:
+    """The name of the user of this process."""
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):  # in a container, a user can have no name
+        return f"uid {os.getuid()}"
 
 
 def user_of(lease: Lease) -> str:

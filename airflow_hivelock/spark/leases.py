@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import getpass
 import itertools
 import logging
 import os
@@ -14,6 +13,7 @@ from typing import TYPE_CHECKING, Literal
 
 from airflow_hivelock.locks import queueing, rules
 from airflow_hivelock.locks.errors import InvalidRequest, LockLost
+from airflow_hivelock.locks.hive_leases import process_user
 from airflow_hivelock.locks.model import Lock, LockMode
 from airflow_hivelock.spark.renewal import HeldLease, Renewal
 from airflow_hivelock.spark.waiting import Progress
@@ -48,7 +48,7 @@ class DriverName:
 
     def __str__(self) -> str:
         where = f"{socket.gethostname()}, process {os.getpid()}"
-        return f"{getpass.getuser()}: Spark {self.application} of {self.cluster} on {where}"
+        return f"{process_user()}: Spark {self.application} of {self.cluster} on {where}"
 
 
 class DriverLeases:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import pwd
 from typing import TYPE_CHECKING
 
 import pytest
@@ -16,6 +18,7 @@ from airflow_hivelock.locks import (
     connect,
 )
 from airflow_hivelock.locks.backends.memory import MemoryBackend
+from airflow_hivelock.spark.leases import DriverName
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -30,6 +33,19 @@ def leases() -> HiveLeases:
 
 def rows(leases: HiveLeases, *names: str) -> list[tuple[str, str, str, str]]:
     return [(row.db_name, row.table_name, row.partition_name, row.lease_type) for row in leases.list_lease(names)]
+
+
+def test_a_user_without_a_name_has_leases_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A container can run with any uid, without an entry in /etc/passwd."""
+    for name in ("LOGNAME", "USER", "LNAME", "USERNAME"):
+        monkeypatch.delenv(name, raising=False)
+
+    def unknown(uid: int) -> None:
+        raise KeyError(f"getpwuid(): uid not found: {uid}")
+
+    monkeypatch.setattr(pwd, "getpwuid", unknown)
+    assert HiveLeases(MemoryBackend()).user == f"uid {os.getuid()}"
+    assert str(DriverName("app-1", "local")).startswith(f"uid {os.getuid()}: Spark app-1")
 
 
 def test_a_lease_is_listed_until_it_is_dropped(leases: HiveLeases) -> None:
