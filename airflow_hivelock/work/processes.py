@@ -118,6 +118,8 @@ class Processes:
 
         :raises CannotTell: they are on another host, or do not end.
         """
+        # psutil remembers an earlier process with the same id, and would refuse to kill this one in its place.
+        psutil.process_iter.cache_clear()
         _, alive = psutil.wait_procs(self._alive(), patience_s)
         for process in alive:
             with suppress(psutil.NoSuchProcess):

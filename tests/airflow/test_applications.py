@@ -69,6 +69,16 @@ class TestProcesses:
             task.stop()
             assert not psutil.pid_exists(other.pid)
 
+    def test_what_has_the_id_of_an_earlier_process_is_killed(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(processes, "STOP_S", 2.0)
+        with left_behind() as (died, child):
+            assert died.running()  # psutil now knows all processes
+            earlier = psutil.Process(child.pid)
+            monkeypatch.setattr(earlier, "_ident", (child.pid, 1.0))  # it started at another time
+            monkeypatch.setitem(psutil._pmap, child.pid, earlier)
+            died.stop()
+            assert not died.running()
+
     def test_what_ends_by_itself_is_not_killed(self, tmp_path: Path) -> None:
         said = tmp_path / "said"
         ends = f'trap "sleep 0.1; echo in peace > {said}; exit" TERM; touch {said}; while :; do sleep 0.01; done'
