@@ -10,20 +10,22 @@ from __future__ import annotations
 
 import re
 import socket
+from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any, Self
 from urllib.parse import unquote
 
 from kazoo.handlers.threading import SequentialThreadingHandler
 from kazoo.security import ACL, ANYONE_ID_UNSAFE, AUTH_IDS, OPEN_ACL_UNSAFE, READ_ACL_UNSAFE, Id, Permissions
 
-from airflow_hivelock.locks.errors import InvalidRequest
+from airflow_hivelock.locks.errors import AccessDenied, InvalidRequest
 from airflow_hivelock.locks.hive import kerberos
 from airflow_hivelock.locks.url import need, tls, truth
 
 if TYPE_CHECKING:
     import ssl
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
 AUTH = ("NONE", "DIGEST", "SASL", "KERBEROS")
 VERIFY = ("full", "ca", "none")
@@ -49,7 +51,7 @@ class Security:
 
     :param auth: ``NONE``; ``DIGEST``, ZooKeeper's own scheme; ``SASL``, which means DIGEST-MD5; ``KERBEROS``, with the
         ticket of this process.
-    :param tls: the checks of the server's certificate; None: no TLS.
+    :param tls: reads the certificates, and returns the checks of the server's; None: no TLS.
     :param ours: the ACL of this package's own nodes; *hives*, that of the nodes in Hive's namespace.
     """
 
@@ -57,7 +59,7 @@ class Security:
     user: str = ""
     password: str = field(default="", repr=False)
     service: str = "zookeeper"
-    tls: ssl.SSLContext | None = None
+    tls: Callable[[], ssl.SSLContext] | None = None
     ours: Sequence[ACL] = tuple(OPEN_ACL_UNSAFE)
     hives: Sequence[ACL] = tuple(OPEN_ACL_UNSAFE)
 
@@ -102,9 +104,10 @@ class Security:
             need("for SASL at ZooKeeper", "puresasl", extra="sasl")
         if auth == "KERBEROS":
             need("for Kerberos at ZooKeeper", "gssapi", extra="kerberos")
-        context = None
+        reads = None
         if truth("ssl", ssl):
-            context = _context(ca, cert, key, key_password, verify)
+            reads = partial(_context, ca, cert, key, key_password, verify)
+            reads()  # files that cannot be used are refused now
         elif given := [name for name, value in (("ca", ca), ("cert", cert), ("key", key)) if value]:
             raise InvalidRequest(f"{given[0]} of zookeeper:// is for TLS. Add ssl=true")
         certain = auth != "NONE" or cert is not None
@@ -112,7 +115,7 @@ class Security:
         hives = tuple(OPEN_ACL_UNSAFE)
         if hive_acl != WORLD:
             hives = _acl("hive_acl", f"{CREATOR},{hive_acl}" if certain else hive_acl, certain)
-        return cls(auth, user, password, kerberos_service_name, context, ours, hives)
+        return cls(auth, user, password, kerberos_service_name, reads, ours, hives)
 
     def __str__(self) -> str:
         match self.auth:
@@ -170,17 +173,23 @@ ANYBODY = Security()
 
 class _TLS(SequentialThreadingHandler):  # type: ignore[misc]
     """A handler for kazoo. kazoo's own also trusts every authority of the system, and does not check the host of a four
-    letter word."""
+    letter word.
 
-    def __init__(self, context: ssl.SSLContext) -> None:
+    :param reads: reads the certificates. Each connection calls it, because certificates are replaced while processes run.
+    """
+
+    def __init__(self, reads: Callable[[], ssl.SSLContext]) -> None:
         super().__init__()
-        self._context = context
+        self._reads = reads
+        self._context = reads()
         self._names: dict[tuple[str, int], str] = {}
 
     def create_connection(
         self, address: tuple[str, int], hostname: Any = None, timeout: float | None = None, **_: Any
     ) -> ssl.SSLSocket:
         name = self._names.setdefault(address, str(hostname))
+        with suppress(AccessDenied):  # the files are being replaced right now
+            self._context = self._reads()
         plain = socket.create_connection(address, timeout)
         try:
             plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
