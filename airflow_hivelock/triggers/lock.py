@@ -88,9 +88,14 @@ class LockTrigger(StrictNames, BaseTrigger):
         }
 
     def render_template_fields(self, context: Any, jinja_env: Any = None) -> None:
-        """Render the fields like Airflow. Leave an error to ``run()``: here it would use a slot and not be shown."""
+        """Render the fields like Airflow. Leave an error to ``run()``: here it would use a slot and not be shown.
+
+        A worker that has deferred has rendered them. Their text can come from the run's configuration, so a second time
+        would run templates of users, with the passwords of connections in reach.
+        """
         try:
-            super().render_template_fields(context, jinja_env)
+            if not self.owner:
+                super().render_template_fields(context, jinja_env)
         except HiveLockError as error:
             self._refused = error
         except Exception as error:  # noqa: BLE001 - a user's template can raise any exception

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import uuid
 from datetime import UTC, datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from zoneinfo import ZoneInfo
 
 import pytest
@@ -17,10 +17,16 @@ from airflow.sdk.execution_time.task_runner import RuntimeTaskInstance
 from pydantic import TypeAdapter
 
 from airflow_hivelock import HiveLockOperator
+from airflow_hivelock.locks.model import LockObject
+from airflow_hivelock.spec import Owner
 from airflow_hivelock.templates import IN_TRIGGERER
 from airflow_hivelock.triggers.lock import HiveLockTrigger
 from tests.airflow.triggerer import starts_in_triggerer
 from tests.support.airflow_names import DagSerialization, TaskInstanceDTO
+
+if TYPE_CHECKING:
+    from airflow_hivelock.locks import LockManager
+    from tests.airflow.triggerer import Triggerer
 
 DAY = datetime(2013, 1, 15, tzinfo=UTC)
 
@@ -139,3 +145,21 @@ def test_a_name_has_the_same_text_in_the_triggerer_as_on_a_worker(name: str, mon
     task.render_template_fields(here.get_template_context())
     assert trigger._refused is None
     assert trigger.writes == task.writes
+
+
+@starts_in_triggerer
+async def test_what_a_worker_has_rendered_is_not_rendered_again(triggerer: Triggerer, manager: LockManager) -> None:
+    """Who triggers a run chooses its configuration, and so names. They must not read a connection's password."""
+    task = lock(["dw.delays/dt={{ params.day }}"])
+    text = "{% print(run_id) %}{{ ti.task_id }}"
+    made = HiveLockTrigger(
+        hivelock_conn_id="hivelock_default",
+        reads=[],
+        writes=[f"dw.delays/dt={text}"],
+        lease_s=3600.0,
+        owner=str(Owner("here", "dag", "run", "lock")),
+        attempt=1,
+    )
+    await triggerer.event(await triggerer.defer(made, task=task))
+    (lease,) = manager.leases()
+    assert str(lease.locks[-1].object) == str(LockObject("dw", "delays", (("dt", text),)))

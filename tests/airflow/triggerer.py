@@ -73,23 +73,9 @@ class Triggerer:
 
     async def start(self, task: Any, *, logical_date: datetime | None = None, **ti: Any) -> int:
         """Start a task from its trigger, as the scheduler does with ``start_from_trigger``."""
-        encoded = jsonb.stored(DagSerialization.to_dict(task.dag))
+        encoded, run = _of(task, logical_date, ti.get("run_id", "run"))
         stored = DagSerialization.from_dict(encoded).get_task(task.task_id)
         assert stored.start_from_trigger, "the task starts on a worker"
-        run = {
-            "dag_id": task.dag_id,
-            "run_id": ti.get("run_id", "run"),
-            "logical_date": logical_date,
-            "data_interval_start": logical_date,
-            "data_interval_end": logical_date,
-            "run_after": datetime.now(UTC),
-            "start_date": datetime.now(UTC),
-            "run_type": "manual",
-            "state": "running",
-            "end_date": None,
-            "partition_key": None,
-            "consumed_asset_events": [],
-        }
         args = stored.start_trigger_args
         assert args is not None
         if not hasattr(BaseTrigger, "render_template_fields"):
@@ -100,9 +86,13 @@ class Triggerer:
         dag = {"dag_data": encoded, "dag_run_data": run}
         return await self._create(args.trigger_cls, args.trigger_kwargs, dag, task.task_id, task.dag_id, **ti)
 
-    async def defer(self, trigger: BaseTrigger, task_id: str = "lock", **ti: Any) -> int:
-        """Start a trigger that a worker has deferred to."""
-        return await self._create(*trigger.serialize(), {}, task_id, "dag", **ti)
+    async def defer(self, trigger: BaseTrigger, task_id: str = "lock", task: Any = None, **ti: Any) -> int:
+        """Start a trigger that a worker has deferred to.
+
+        task: given if it can start in the triggerer. Then Airflow renders each of its triggers.
+        """
+        dag = {} if task is None else dict(zip(("dag_data", "dag_run_data"), _of(task, None, "run"), strict=True))
+        return await self._create(*trigger.serialize(), dag, task_id, "dag", **ti)
 
     async def event(self, trigger_id: int) -> Any:
         """The trigger's event."""
@@ -176,6 +166,25 @@ class Triggerer:
     async def _end(self, trigger_id: int) -> None:
         with suppress(asyncio.CancelledError):
             await asyncio.wait_for(asyncio.shield(self.runner.triggers[trigger_id]["task"]), DEADLINE_S)
+
+
+def _of(task: Any, logical_date: datetime | None, run_id: str) -> tuple[Any, dict[str, Any]]:
+    """The task's DAG and run, as Airflow gives them to the triggers of a task that can start in the triggerer."""
+    run = {
+        "dag_id": task.dag_id,
+        "run_id": run_id,
+        "logical_date": logical_date,
+        "data_interval_start": logical_date,
+        "data_interval_end": logical_date,
+        "run_after": datetime.now(UTC),
+        "start_date": datetime.now(UTC),
+        "run_type": "manual",
+        "state": "running",
+        "end_date": None,
+        "partition_key": None,
+        "consumed_asset_events": [],
+    }
+    return jsonb.stored(DagSerialization.to_dict(task.dag)), run
 
 
 async def fails(events: Any) -> None:
