@@ -14,6 +14,7 @@ from airflow_hivelock import metrics
 from airflow_hivelock.hooks import HiveLockHook
 from airflow_hivelock.locks import reservations
 from airflow_hivelock.locks.errors import InvalidRequest, LockTimeout
+from airflow_hivelock.locks.invalid import printable
 from airflow_hivelock.locks.model import MAX_PRIORITY, LockObject
 from airflow_hivelock.locks.model.group import MAX_COMMENT_LENGTH, MAX_GROUP_LENGTH, MAX_LEASES, MAX_WEIGHT
 from airflow_hivelock.locks.statements import render
@@ -101,7 +102,7 @@ async def release(connection_id: str, lease_id: str, reason: Reason, user: Any =
     freed = await _changed(connection_id, free, *_LEASES, ("lease", lease_id))
     if freed:
         metrics.force_released()
-        log.info("Lease %s freed by force by %s: %s", lease_id, who, reason.reason)
+        _log("Lease %s freed by force by %s: %s", lease_id, who, reason.reason)
     return {"freed": freed}
 
 
@@ -123,7 +124,7 @@ async def release_hive(connection_id: str, hive: HiveId, user: Any = access.MAY_
     freed = await _changed(connection_id, free, *_LEASES, ("holders",))
     if freed:
         metrics.force_released()
-        log.info("Locks of %s in Hive freed by force by %s: %s", hive.id, who, hive.reason)
+        _log("Locks of %s in Hive freed by force by %s: %s", hive.id, who, hive.reason)
     return {"freed": freed}
 
 
@@ -152,7 +153,7 @@ async def set_group(connection_id: str, group: GroupSettings, user: Any = access
         return hook.manager().set_group(**given)
 
     stored = await _changed(connection_id, put, ("groups",), ("audit",))
-    log.info("Group %s set to %s by %s: %s", stored.name, stored, given["user"], group.reason)
+    _log("Group %s set to %s by %s: %s", stored.name, stored, given["user"], group.reason)
     return {"leases": stored.leases}
 
 
@@ -166,7 +167,7 @@ async def drop_group(connection_id: str, group: DroppedGroup, user: Any = access
         return hook.manager().drop_group(**given)
 
     dropped = await _changed(connection_id, drop, ("groups",), ("audit",))
-    log.info("Limit of group %s dropped by %s: %s", group.name, given["user"], group.reason)
+    _log("Limit of group %s dropped by %s: %s", group.name, given["user"], group.reason)
     return {"dropped": dropped}
 
 
@@ -184,7 +185,7 @@ async def withdraw(connection_id: str, asked: Withdrawal, user: Any = access.MAY
         connection_id, asked.owner, user, lambda manager: manager.force_withdraw(asked.owner, reason=reason, user=who)
     )
     if done:
-        log.info("The request of %s withdrawn by %s: %s", asked.owner, who, reason)
+        _log("The request of %s withdrawn by %s: %s", asked.owner, who, reason)
     return {"withdrawn": done}
 
 
@@ -199,7 +200,7 @@ async def change_priority(connection_id: str, asked: NewPriority, user: Any = ac
         lambda manager: manager.force_priority(asked.owner, asked.priority, reason=reason, user=who),
     )
     if done:
-        log.info("The request of %s gets priority %d by %s: %s", asked.owner, asked.priority, who, reason)
+        _log("The request of %s gets priority %d by %s: %s", asked.owner, asked.priority, who, reason)
     return {"changed": done}
 
 
@@ -233,7 +234,7 @@ async def reserve(connection_id: str, wanted: Reservation, user: Any = access.MA
             ) from None
 
     lease = await _changed(connection_id, take, *_LEASES, ("holders",))
-    log.info("%s reserved by %s, with lease %s: %s", wanted.object, who, lease.id, reason)
+    _log("%s reserved by %s, with lease %s: %s", wanted.object, who, lease.id, reason)
     return {"lease": lease.id}
 
 
@@ -249,8 +250,13 @@ async def host_gone(connection_id: str, gone: HostGone, user: Any = access.MAY_R
 
     ended = await _changed(connection_id, declare, *_LEASES)
     looks.reads.forget(*((connection_id, "lease", lease_id) for lease_id in ended))
-    log.info("Host %s declared gone by %s, with %d works: %s", gone.host, who, len(ended), gone.reason)
+    _log("Host %s declared gone by %s, with %d works: %s", gone.host, who, len(ended), gone.reason)
     return {"ended": len(ended)}
+
+
+def _log(text: str, *values: object) -> None:
+    """Log a change. A reason can contain line breaks, which the audit trail replaces by spaces."""
+    log.info(text, *(printable(value) if isinstance(value, str) else value for value in values))
 
 
 async def _changed(connection_id: str, change: Callable[[HiveLockHook], T], *reads: tuple[str, ...]) -> T:

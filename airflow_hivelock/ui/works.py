@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import structlog
 
 from airflow_hivelock.locks.errors import CannotTell
+from airflow_hivelock.locks.invalid import printable
 from airflow_hivelock.spec import Owner
 from airflow_hivelock.work import applications
 from airflow_hivelock.work.processes import Processes, started
@@ -97,9 +98,9 @@ def how(work: Work) -> WorkState:
             return WorkState(ENDED, "has ended")
         return WorkState(RUNS, "still runs", "Wait until it ends, or end it in its cluster.")
     except CannotTell as error:
-        log.info("Whether %s runs: %s", work.name, error)
+        log.info("Whether %s runs: %s", printable(work.name), error)
     except (Exception, SystemExit) as error:  # noqa: BLE001 - hooks of clusters raise any exception
-        log.warning("Whether %s runs: %r", work.name, error)
+        log.warning("Whether %s runs: %r", printable(work.name), error)
         return WorkState(SILENT, "its cluster gives no answer", f"Check that its cluster is up. {_LOOK_AT_LOGS}")
     return WorkState(UNTOLD, "cannot be checked from here", _LOOK_AT_LOGS)
 

@@ -12,10 +12,12 @@ import structlog
 
 from airflow_hivelock import waiting
 from airflow_hivelock.locks import Lease, LockRequest, rules
-from airflow_hivelock.locks.model import DeferredGrant
+from airflow_hivelock.locks.model import DeferredGrant, Work
 from airflow_hivelock.triggers.ahead import RunsAhead
+from airflow_hivelock.ui.works import how
 from airflow_hivelock.waiting import InTheWay
 from airflow_hivelock.work.applications import encode
+from tests.airflow.page import ASKED, LEASES, Login
 from tests.airflow.test_keeper_frees import Airflow, airflow, gone, keep
 
 if TYPE_CHECKING:
@@ -116,4 +118,18 @@ class TestWaiter:
             await runs.tell_last([InTheWay(owner, False, datetime(2013, 1, 1, tzinfo=UTC))])
         assert "force-released" in lines()
         assert lines().count(SHOWN) == 3
+        assert is_clean(lines())
+
+
+class TestPage:
+    def test_of_a_change_with_its_reason(self, login: Login, manager: LockManager, lines: Lines) -> None:
+        held = manager.acquire(owner="ann", writes=[OBJECT])
+        body = {"reason": "stuck\n2026-01-01 INFO Lease 7 freed by force by bob"}
+        assert login("op").post(f"{LEASES}/{held.id}/release", json=body, headers=ASKED).status_code == 200
+        assert "freed by force by some op" in lines()
+        assert is_clean(lines())
+
+    def test_of_work_that_cannot_be_checked(self, lines: Lines) -> None:
+        how(Work(RUN, "odd", 1))
+        assert SHOWN in lines()
         assert is_clean(lines())
