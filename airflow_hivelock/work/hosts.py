@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from airflow_hivelock.locks.errors import CannotTell, InvalidRequest
-from airflow_hivelock.locks.invalid import MAX_REASON_LENGTH
+from airflow_hivelock.locks.invalid import MAX_REASON_LENGTH, printable
 from airflow_hivelock.locks.manager import audit_texts
 from airflow_hivelock.work import applications
 from airflow_hivelock.work.processes import Processes
@@ -88,7 +88,8 @@ def declares_gone(entry: ForcedRelease) -> bool:
 
 def _declare(manager: LockManager, each: HostWork, reason: str, user: str, declaration: str) -> bool:
     ended = each.processes.declared_gone(declaration)
-    why = f"host {ended.host} is gone, and with it work {each.work.name}: {reason}"[:MAX_REASON_LENGTH]
+    name = printable(each.work.name)  # any client can write a record, and the audit trail keeps no other text
+    why = f"host {ended.host} is gone, and with it work {name}: {reason}"[:MAX_REASON_LENGTH]
     return manager.force_record(each.lease.id, each.work, applications.encode(ended), reason=why, user=user)
 
 

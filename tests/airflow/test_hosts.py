@@ -70,6 +70,13 @@ class TestDeclared:
         assert "can only be checked there" in next(iter(keep(2).values()))
         assert manager.leases(), "the word was about what ran before it"
 
+    def test_work_with_an_odd_name_keeps_no_other_from_being_declared(self, manager: LockManager) -> None:
+        for name, what in (("a", "odd\x1b[2J"), ("b", "load")):
+            lease = manager.acquire(owner=name, writes=[f"dw.{name}"])
+            manager.start_work(lease, what, encode(elsewhere()))
+        found = hosts.on_host("worker-7", manager.leases())
+        assert len(hosts.declare_gone(manager, found, reason="burnt down", user="ann")) == 2
+
     def test_it_is_about_nothing_that_has_begun_since_somebody_looked(self, manager: LockManager) -> None:
         lease = works(manager, elsewhere())
         looked = hosts.on_host("worker-7", manager.leases())
