@@ -115,6 +115,25 @@ def test_a_request_has_its_locks_in_one_order_however_they_are_given() -> None:
     assert LockRequest("o", locks[::-1]).locks == locks
 
 
+@pytest.mark.parametrize(
+    ("query", "kept"),
+    [
+        (
+            "CREATE TABLE dw.x USING jdbc OPTIONS (url 'jdbc:pg://h/d?user=a&password=hunter2&ssl=1', password 'hunter2')",
+            "CREATE TABLE dw.x USING jdbc OPTIONS (url 'jdbc:pg://h/d?user=a&password=***&ssl=1', password ***)",
+        ),
+        (
+            "SET TBLPROPERTIES ('fs.s3a.secret.key'='it''s hunter2', 'a'='b')",
+            "SET TBLPROPERTIES ('fs.s3a.secret.key'=***, 'a'='b')",
+        ),
+        ('password = "hunt', "password = ***"),
+        ("SELECT token, 'a' FROM dw.t WHERE token = other", "SELECT token, 'a' FROM dw.t WHERE token = other"),
+    ],
+)
+def test_a_password_in_sql_is_not_stored_with_the_locks_which_all_may_read(query: str, kept: str) -> None:
+    assert LockRequest("me", (LOCK,), query=query).query == kept
+
+
 def test_a_lease_survives_json() -> None:
     request = rules.request("o", ["dw.a/p=1%2E%2E3"], ["dw.b"])
     lease = Lease("id", 1, 0, 0, "o", request.locks, 60.0, NOON)

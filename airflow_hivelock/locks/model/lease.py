@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 import reprlib
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -269,11 +270,20 @@ _PASSED = ("id", "token", "attempt", "epoch", "owner", "locks", "lease_s", "sinc
 """The fields of a lease in an XCom."""
 
 
+_SECRET = re.compile(
+    r"""((?:passw|pwd|secret|token|credential|access.?key)[\w.-]{0,40}['"`]?\s*[=:\s]\s*)"""
+    r"""(?:'(?:[^'\\]|\\.|'')*(?:'|\Z)|"(?:[^"\\]|\\.|"")*(?:"|\Z)|(?<==)[^\s&;,'")]+)""",
+    re.IGNORECASE | re.DOTALL,
+)
+"""A literal after the name of a secret, as in ``OPTIONS (password 'x')`` and ``jdbc:…?password=x``. All may read locks."""
+
+
 def _kept(query: str) -> str:
-    """Return the part of *query* that is stored, in characters that all stores accept."""
+    """Return the part of *query* that is stored, in characters that all stores accept, without passwords."""
     if not isinstance(query, str):
         raise InvalidRequest(f"query={query!r:.80} must be a text")
-    return query[:MAX_QUERY_LENGTH].encode("utf-8", "replace").decode().replace("\0", "")
+    text = query[:MAX_QUERY_LENGTH].encode("utf-8", "replace").decode().replace("\0", "")
+    return _SECRET.sub(r"\1***", text)
 
 
 @lru_cache(maxsize=4_096)
