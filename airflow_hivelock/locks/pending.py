@@ -8,6 +8,7 @@ when ``wake`` is called or ``wait_s()`` seconds have passed.
 from __future__ import annotations
 
 import math
+import threading
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NoReturn, Self
 
@@ -84,7 +85,8 @@ class Patience:
         uncounted_s: float = 0.0,
     ) -> None:
         self.known_s = 0.0
-        self.timeout_s = math.inf if timeout_s is None else timeout_s
+        # Python's threads cannot wait for longer than TIMEOUT_MAX, which is centuries.
+        self.timeout_s = math.inf if timeout_s is None or timeout_s > threading.TIMEOUT_MAX else timeout_s
         self._before_s = before_s
         self._uncounted_s = uncounted_s
         self._outage_s = math.inf if outage_s is None else outage_s

@@ -167,6 +167,15 @@ def test_an_outage_is_borne_and_said_once(
     assert second.endswith("zk1 is down"), "a new outage is said anew"
 
 
+@pytest.mark.parametrize("timeout_s", [1e10, 10**400], ids=["1e10", "10**400"])
+def test_a_time_out_of_centuries_is_no_time_out(timeout_s: float, manager: LockManager) -> None:
+    """Python's threads cannot wait for so long: it was an OverflowError, when another request was in the way."""
+    manager.acquire(owner="a", writes=[T])
+    waiting = manager.begin(rules.request("b", writes=[T]), threading.Event().set, timeout_s)
+    assert isinstance(waiting.poll(), Blocked)
+    assert waiting.wait_s() is None
+
+
 def test_a_caller_is_told_each_second_how_it_waits(clock: Clock) -> None:
     manager, _ = scripted(clock, Blocked(BY, recheck_s=3), Blocked(BY, recheck_s=1), GRANTED)
     told: list[tuple[Blocked | Silent, float]] = []
