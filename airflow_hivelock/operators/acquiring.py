@@ -198,9 +198,13 @@ class AcquiresLocks(NamesLocks):
             attempt=self._attempt(context),
             wait=False,
             query=owner.query,
+            priority=self.lock_priority,
+            limit=LeaseTerms.of(self).limit(owner.dag_id),  # for a new lease, if a user has freed this one
         )
         pending = hook.manager().begin(request, _ignore, 0.0)
-        taken = pending.poll()
+        taken = None
+        with suppress(LockTimeout):
+            taken = pending.poll()
         if not isinstance(taken, Lease):
             pending.withdraw()
             raise LockLost(f"{lease.owner}: lease {lease.id} was lost before the task resumed")

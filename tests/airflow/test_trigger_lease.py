@@ -10,10 +10,12 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from airflow.triggers.base import TaskSuccessEvent
 
+from airflow_hivelock.locks import LockLost
 from airflow_hivelock.locks.backends.memory import MemoryAcquisition
+from airflow_hivelock.locks.model import LeaseLimit
 from airflow_hivelock.triggers import keeper
 from airflow_hivelock.triggers import lock as lock_trigger
-from tests.airflow.tasks import ALIVE, DAY, OBJECT, OVER, OWNER, lock, other, start_granted, start_waiting
+from tests.airflow.tasks import ALIVE, DAY, OBJECT, OVER, OWNER, context, lock, other, start_granted, start_waiting
 from tests.airflow.triggerer import Triggerer
 
 if TYPE_CHECKING:
@@ -148,3 +150,14 @@ async def test_where_a_task_waits_leases_are_renewed_even_after_an_error(
     manager.release(held)
     await triggerer.event(waiting_id)
     assert not errors
+
+
+def test_a_lease_that_a_user_has_freed_is_not_replaced_above_the_limit(manager: LockManager) -> None:
+    """The task resumes with the lease of its trigger, and the group has given the permit to another task."""
+    limit = LeaseLimit("dag", 1)
+    lease = manager.acquire(owner=OWNER, writes=[OBJECT], attempt=1, limit=limit)
+    assert manager.force_release(lease.id, reason="not needed", user="ann")
+    manager.acquire(owner="somebody", writes=["dw.other"], limit=limit)
+    with pytest.raises(LockLost, match=f"lease {lease.id} was lost before the task resumed"):
+        lock(waiting="defer", max_leases=1).acquired(context(), lease.to_json())
+    assert [held.owner for held in manager.leases()] == ["somebody"]
