@@ -115,7 +115,7 @@ class HiveLeases:
         :raises ExceedsMaxLeaseTime: the new end is later than the store allows. The lease keeps its current end.
         :raises LockLost: the lease is gone, or one of *objs* was released.
         """
-        lease, wanted = self._lease(lease_id, objs)
+        lease, wanted = self._lease(lease_id, objs, covered=True)
         rules.check_all(replace(lease, locks=wanted), lease.locks)
         self.manager.renew(lease)
 
@@ -158,8 +158,11 @@ class HiveLeases:
             freed += self.manager.force_release_all(target, held_s=0, reason=reason, user=self.user)
         return [lease.id for lease in freed]
 
-    def _lease(self, lease_id: str | int, objs: Pairs) -> tuple[Lease, tuple[Lock, ...]]:
-        """The lease, and its locks on *objs*. Some of them may already have been released."""
+    def _lease(self, lease_id: str | int, objs: Pairs, *, covered: bool = False) -> tuple[Lease, tuple[Lock, ...]]:
+        """The lease, and its locks on *objs*. Some of them may already have been released.
+
+        :param covered: EXCLUSIVE on a parent is the lock on an object: a store can grant it in place of many partitions.
+        """
         shared, exclusive = map(_targets, _read_and_written(objs))
         lease = self.manager.find(str(lease_id))
         if lease is None:
@@ -169,6 +172,8 @@ class HiveLeases:
         modes = dict.fromkeys(shared, LockMode.SHARED) | dict.fromkeys(exclusive, LockMode.EXCLUSIVE)
         wanted = tuple(Lock(target, mode) for target, mode in modes.items())
         had = {*rules.named((*lease.locks, *lease.released), lease.whole)}
+        if covered:
+            wanted = tuple(lock if lock in had else _above(lock, had) for lock in wanted)
         if not wanted or not had.issuperset(wanted):
             raise InvalidArguments(
                 f"lease {lease_id} of {lease.owner} is for {_some(lease.locks)}, not for {_some(wanted)}. "
@@ -214,6 +219,12 @@ def user_of(lease: Lease) -> str:
     """The user whose ``grab_lease`` acquired *lease*. For any other lease, its owner."""
     user, _, grab = lease.owner.rpartition(":")
     return user if user and _GRAB.fullmatch(grab) else lease.owner
+
+
+def _above(lock: Lock, had: set[Lock]) -> Lock:
+    """The EXCLUSIVE lock among *had* above *lock*; *lock* itself if there is none."""
+    above = (Lock(parent, LockMode.EXCLUSIVE) for parent in lock.object.parents)
+    return next((each for each in above if each in had), lock)
 
 
 def _some(locks: Sequence[Lock]) -> str:

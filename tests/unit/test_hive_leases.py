@@ -102,6 +102,15 @@ def test_a_part_of_a_lease_is_dropped_and_the_rest_is_extended(leases: HiveLease
     assert [row.user for row in leases.list_lease(["dw.flights"])] == ["bob"]
 
 
+def test_pairs_of_a_grab_that_became_their_table_extend_it(leases: HiveLeases) -> None:
+    """As ZooKeeper does with too many partitions, and a metastore with a prefix of their levels."""
+    lease_id = leases.grab_lease([("dw.flights", "x")], 60)
+    leases.extend_lease(lease_id, [(DAY, "x"), (f"{DAY}/hr=4", "s")])
+    with pytest.raises(InvalidArguments, match="Name pairs of its grab"):
+        leases.drop_lease(lease_id, [(DAY, "x")])
+    assert leases.drop_lease(lease_id, [("dw.flights", "x")])
+
+
 def test_a_table_that_is_read_is_not_dropped_with_the_days_in_it_unless_they_are_named(leases: HiveLeases) -> None:
     lease_id = leases.grab_lease([("dw.flights", "s"), (DAY, "x")], 60)
     with pytest.raises(InvalidArguments, match="Name these objects too"):
