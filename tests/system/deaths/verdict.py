@@ -112,13 +112,15 @@ def freed_by(play: Play, manager: LockManager, home: Path) -> Iterator[str]:
 
 def _logged(lease_id: str, owner: str, home: Path) -> str | None:
     _, _, run_id, task_id, _ = owner.split("/")
+    trigger = None
     for path in sorted((home / "logs").rglob("*.log*")):
         for line in path.read_text(errors="replace").splitlines():
             if f"Released lease {lease_id}" in line:
                 return _who(path, line)
+            # Its trigger also says so if it ends after its worker has been granted the lease.
             if "so its request has left the queue" in line and f"run_id={run_id}/task_id={task_id}/" in str(path):
-                return "trigger"
-    return None
+                trigger = "trigger"
+    return trigger
 
 
 def _who(path: Path, line: str) -> str:
