@@ -89,7 +89,7 @@ async def history(
 
     def read(manager: LockManager, now_ms: int) -> Sequence[Any]:
         since = datetime.fromtimestamp(now_ms / 1000, UTC) - timedelta(hours=hours)
-        return [tenure for tenure in manager.history() if tenure.ended is None or tenure.ended >= since]
+        return [each for each in looks.histories.of(manager) if each.ended is None or each.ended >= since]
 
     return await _past(connection_id, request, user, wanted, ("history", hours), read, view.history)
 

@@ -154,6 +154,17 @@ def test_a_store_that_is_down_is_told_with_what_to_do(
     assert str(error) not in detail, "a viewer is not told of servers"
 
 
+def test_the_history_of_any_number_of_hours_costs_one_read(login: Login, manager: LockManager) -> None:
+    hold(manager)
+    history = Mock(wraps=manager.backend.history)
+    manager.backend.history = history  # type: ignore[method-assign]
+    viewer = login("viewer")
+    for hours in range(1, 20):
+        answer = viewer.get(f"{API}/history?hours={hours}")
+        assert len(answer.json()["tenures"]) == 1
+    assert history.call_count == 1
+
+
 def test_no_look_keeps_the_other_pages_of_airflow_waiting(
     login: Login, manager: LockManager, monkeypatch: pytest.MonkeyPatch
 ) -> None:
