@@ -158,6 +158,32 @@ def test_a_request_with_long_acls_is_as_large_as_one_transaction_carries(
             manager.acquire(owner="greedy", writes=[f"dw.t{n}" for n in range(5_000)])
 
 
+@pytest.mark.parametrize(
+    "path",
+    [
+        *("airflow_hivelock/requests/0000000000000000", "airflow_hivelock/queue/dw.odd/0000000000000000-1-0-X"),
+        *("airflow_hivelock/queue/odd", "airflow_hivelock/audit/0000000077", "airflow_hivelock/groups/odd"),
+        *("hive/secret", "hive/other/t/LOCK-SHARED-0000000001"),
+    ],
+)
+def test_a_node_that_only_its_creator_may_read_hides_no_other(
+    path: str, zookeeper: ZooKeeperServer, raw: KazooClient, number: int
+) -> None:
+    """Any client can make one. The keeper could neither renew nor free a lease while it is there."""
+    with connect(_url(zookeeper.hosts, number)) as manager:
+        lease = manager.acquire(owner="me", writes=[DAY])
+        odd = f"/secured-{number}/{path}"
+        raw.ensure_path(odd.rpartition("/")[0])
+        raw.create(odd, acl=[make_digest_acl("odd", "odd", all=True)])
+        assert list(manager.leases()) == [lease]
+        assert manager.requests() == ([lease], [])
+        assert [tenure.owner for tenure in manager.history()] == ["me"]
+        assert {holder.owner for holder in manager.show()} == {"me"}
+        assert [*manager.audit(), *manager.groups()] == []
+        manager.sweep()
+        manager.release(lease)
+
+
 def test_kazoo_logs_no_password(zookeeper: ZooKeeperServer, number: int, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(0, "kazoo.client")
     caplog.set_level(0)

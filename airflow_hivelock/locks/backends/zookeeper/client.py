@@ -50,10 +50,14 @@ class Listing(NamedTuple):
 
 @dataclass(frozen=True)
 class Get:
-    """Read a node: :class:`Node`, or None if there is none."""
+    """Read a node: :class:`Node`, or None if there is none.
+
+    :param lenient: for a listing: a node that this client may not read is logged, and counts as none.
+    """
 
     path: str
     wake: Callable[[], None] | None = None
+    lenient: bool = False
 
 
 @dataclass(frozen=True)
@@ -66,10 +70,14 @@ class Exists:
 
 @dataclass(frozen=True)
 class Children:
-    """List a node: :class:`Listing`, or None if there is none. *wake* fires when the list changes."""
+    """List a node: :class:`Listing`, or None if there is none. *wake* fires when the list changes.
+
+    :param lenient: as for :class:`Get`.
+    """
 
     path: str
     wake: Callable[[], None] | None = None
+    lenient: bool = False
 
 
 @dataclass(frozen=True)

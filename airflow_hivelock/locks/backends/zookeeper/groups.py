@@ -14,7 +14,7 @@ from airflow_hivelock.locks import groups
 from airflow_hivelock.locks.backends.zookeeper import permits
 from airflow_hivelock.locks.backends.zookeeper.client import Check, Commit, Create, Delete, Get, Refused, SetData, Sync
 from airflow_hivelock.locks.backends.zookeeper.record import Share
-from airflow_hivelock.locks.errors import StoreCorrupted
+from airflow_hivelock.locks.errors import AccessDenied, StoreCorrupted
 from airflow_hivelock.locks.model import GroupUse, Member, owner_key
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ class GroupNodes:
     def groups(self) -> list[GroupUse]:
         store, above = self.store, self.store.layout.groups
         keys = store.names(above)
-        nodes = store.client.submit(*(Get(f"{above}/{key}") for key in keys))
+        nodes = store.client.submit(*(Get(f"{above}/{key}", lenient=True) for key in keys))
         named = sorted(
             (node.data.decode("utf-8", "replace"), key) for node, key in zip(nodes, keys, strict=True) if node
         )
@@ -109,7 +109,7 @@ def sweep(store: ZooKeeperStore) -> int:
     for key in sorted(store.names(store.layout.groups)):
         try:
             group = read(store, key, listing=False)
-        except StoreCorrupted as error:
+        except (StoreCorrupted, AccessDenied) as error:
             log.warning("The permits of a group cannot be cleaned up: %s", error)
             continue
         if group is None:

@@ -123,7 +123,7 @@ class Listed:
     namespace: str
 
     def show(self, target: LockObject | None = None) -> list[Holder]:
-        placed = self.store.namespace.read(self.store.namespace.below(target))
+        placed = self.store.namespace.read(self.store.namespace.below(target, lenient=True), lenient=True)
         data = [LockData.decode(node.data) for _, node in placed]
         keys = sorted({lock.owner_key for lock in data if lock.owner_key})
         records = dict(zip(keys, self.store.read_all(keys), strict=True))
@@ -164,7 +164,7 @@ class Listed:
 
     def audit(self) -> list[ForcedRelease]:
         paths = [f"{self.store.layout.audit}/{name}" for name in sorted(self.store.names(self.store.layout.audit))]
-        nodes = self.store.client.submit(*map(Get, paths))
+        nodes = self.store.client.submit(*(Get(path, lenient=True) for path in paths))
         found = [(node, path) for node, path in zip(nodes, paths, strict=True) if node]
         entries = [validate.readable(log, node.stat.mzxid, _audit_entry, node, path) for node, path in found]
         return [entry for entry in entries if entry]

@@ -139,13 +139,16 @@ class Namespace:
         path = (at or self._layout.object(target)) if nodes else ""
         return [PlacedLock(target, node, f"{path}/{node.name}") for node in nodes]
 
-    def below(self, target: LockObject | None) -> list[PlacedLock]:
-        """Every lock node on *target* and below it, or everywhere; object names that are not Hive's are left out."""
+    def below(self, target: LockObject | None, *, lenient: bool = False) -> list[PlacedLock]:
+        """Every lock node on *target* and below it, or everywhere; object names that are not Hive's are left out.
+
+        :param lenient: for a listing: nodes that this client may not read are left out, too.
+        """
         level: list[tuple[str, LockObject | None]]
         level = [(self._layout.object(target), target)] if target else [(self._layout.namespace, None)]
         found: list[PlacedLock] = []
         for _ in range(_MAX_DEPTH):
-            listings = self._client.submit(*(Names(path) for path, _ in level))
+            listings = self._client.submit(*(Names(path, lenient=lenient) for path, _ in level))
             following: list[tuple[str, LockObject | None]] = []
             for (path, parent), listing in zip(level, listings, strict=True):
                 if parent is not None:
@@ -232,8 +235,8 @@ class Namespace:
         found = self.read(foreign)
         return [Blocker(LockData.decode(node.data).query_id, at.object, at.node.mode) for at, node in found]
 
-    def read(self, placed: Sequence[PlacedLock]) -> list[tuple[PlacedLock, Node]]:
-        """The lock nodes that still exist, with their data.
+    def read(self, placed: Sequence[PlacedLock], *, lenient: bool = False) -> list[tuple[PlacedLock, Node]]:
+        """The lock nodes that still exist, with their data; *lenient* as for :meth:`below`.
 
         The first read takes a few, the next as many as fit if they are like those. Hive 3 keeps up to a megabyte of a
         query in each of its locks, the same text in all.
@@ -243,7 +246,7 @@ class Namespace:
         start, together = 0, _READ_FIRST
         while some := placed[start : start + together]:
             start += together
-            nodes = self._client.submit(*(Get(lock.path) for lock in some))
+            nodes = self._client.submit(*(Get(lock.path, lenient=lenient) for lock in some))
             for lock, node in zip(some, nodes, strict=True):
                 if node is not None:
                     data = distinct.setdefault(node.data, node.data)

@@ -194,7 +194,8 @@ def look_at(
     watched = [Exists(limit, wake)] if wake else []  # it may be created
     # The version comes first: a permit that is taken, or a limit that changes, after that refuses this request's
     # transaction.
-    reads: list[Request] = [Get(permits), *watched, Get(limit), Names(permits, wake), Names(store.layout.parked(key))]
+    reads: list[Request] = [Get(permits, lenient=listing), *watched, Get(limit, lenient=listing)]
+    reads += [Names(permits, wake, listing), Names(store.layout.parked(key), lenient=listing)]
     root, *_, stored, taken, parked = store.client.submit(*reads)
     if root is None or taken is None or parked is None:
         return None
@@ -321,7 +322,7 @@ def _wait_behind(lookout: Lookout, ahead: Sequence[Parked]) -> Blocked | None:
 def holders(store: ZooKeeperStore, seen: GroupLook, *, listing: bool = False) -> dict[int, Record | None]:
     """The records of the leases that have the permits, by their numbers; None: no such lease exists."""
     permits, numbers = store.layout.permits(seen.key), sorted(seen.numbers)
-    found = store.client.submit(*(Get(f"{permits}/{number}") for number in numbers))
+    found = store.client.submit(*(Get(f"{permits}/{number}", lenient=listing) for number in numbers))
     texts = {number: node.data.decode("utf-8", "replace") for number, node in zip(numbers, found, strict=True) if node}
     named = {number: text for number, text in texts.items() if _LEASE_ID.fullmatch(text)}
     keys = [text.partition("-")[0] for text in named.values()]

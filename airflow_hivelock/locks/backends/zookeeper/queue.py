@@ -296,8 +296,8 @@ class Queues:
 
     def listed(self) -> list[Ticket]:
         """The tickets in every queue, for listings. An unreadable ticket is logged, and hides none of the others."""
-        paths = [path for _, path, _ in self._names(self._list(self._every()))]
-        return sorted(self._get(paths, _readable).values(), key=attrgetter("position"))
+        paths = [path for _, path, _ in self._names(self._list(self._every(), lenient=True))]
+        return sorted(self._get(paths, _readable, lenient=True).values(), key=attrgetter("position"))
 
     def forget_changed(self, read: Iterable[tuple[Ticket, Stat | None]]) -> bool:
         """Forget the cached tickets that have changed, by the stats at their paths; return whether there were any.
@@ -313,9 +313,10 @@ class Queues:
         listing = self._client.submit(Names(self._layout.queues))[0]
         return listing.names if listing else ()
 
-    def _list(self, names: Iterable[str]) -> Listings:
+    def _list(self, names: Iterable[str], *, lenient: bool = False) -> Listings:
         given = sorted(names)
-        return dict(zip(given, self._client.submit(*(Names(self._layout.queue(name)) for name in given)), strict=True))
+        reads = (Names(self._layout.queue(name), lenient=lenient) for name in given)
+        return dict(zip(given, self._client.submit(*reads), strict=True))
 
     def _names(self, listings: Listings) -> Iterator[tuple[str, str, re.Match[str]]]:
         """Each ticket's queue, path, and name split into its parts."""
@@ -324,13 +325,16 @@ class Queues:
                 if found := _parts(child):
                     yield name, f"{self._layout.queue(name)}/{child}", found
 
-    def _get(self, paths: Sequence[str], decode: Callable[[str, Node], Ticket | None]) -> dict[str, Ticket]:
+    def _get(
+        self, paths: Sequence[str], decode: Callable[[str, Node], Ticket | None], *, lenient: bool = False
+    ) -> dict[str, Ticket]:
         """The tickets at *paths*, from the cache if possible."""
         # The answer is a dict of its own, because this look or another thread's may evict a ticket from the cache
         # meanwhile.
         found = {path: ticket for path in paths if (ticket := self._cached.get(path))}
         unknown = [path for path in paths if path not in found]
-        for path, node in zip(unknown, self._client.submit(*map(Get, unknown)), strict=True):
+        nodes = self._client.submit(*(Get(path, lenient=lenient) for path in unknown))
+        for path, node in zip(unknown, nodes, strict=True):
             if node is not None and (ticket := decode(path, node)):
                 self._cached[path] = found[path] = ticket
         while len(self._cached) > max(CACHED_TICKETS, 2 * len(paths)):

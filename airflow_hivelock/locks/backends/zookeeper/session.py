@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -25,6 +24,7 @@ from kazoo.handlers.threading import KazooTimeoutError
 from kazoo.protocol.states import KazooState, KeeperState
 from kazoo.security import OPEN_ACL_UNSAFE
 
+from airflow_hivelock.locks import validate
 from airflow_hivelock.locks.backends.zookeeper import wire
 from airflow_hivelock.locks.backends.zookeeper.client import (
     Children,
@@ -290,11 +290,11 @@ class KazooSession:
             return result
         match request:
             case Get(path, wake):
-                return zk.get_async(path, watch=_watcher(wake))
+                return zk.get_async(path, watch=wire.watcher(wake))
             case Exists(path, wake):
-                return zk.exists_async(path, watch=_watcher(wake))
+                return zk.exists_async(path, watch=wire.watcher(wake))
             case Children(path, wake):
-                return zk.get_children_async(path, watch=_watcher(wake), include_data=True)
+                return zk.get_children_async(path, watch=wire.watcher(wake), include_data=True)
             case Sync():
                 return zk.sync_async("/")
             case Transaction():
@@ -316,7 +316,8 @@ class KazooSession:
         assert isinstance(request, Get | Children)
         for value in values:
             if isinstance(value, NoAuthError):
-                raise self._forbidden(request.path) from value
+                self._unreadable(request, value)
+                return None
             if isinstance(value, Exception):
                 raise StoreUnavailable(
                     f"ZooKeeper at {self._hosts}: {type(value).__name__} during a look at {request.path}"
@@ -330,7 +331,8 @@ class KazooSession:
             return None
         except NoAuthError as error:
             assert not isinstance(request, Commit | Sync)
-            raise self._forbidden(request.path) from error
+            self._unreadable(request, error)
+            return None
         except (KazooTimeoutError, KazooException) as error:
             # A look has no outcome to report: a transaction that was sent with it may have been applied.
             what = "a request, so its outcome is unknown" if isinstance(request, Commit) else "a look"
@@ -377,23 +379,16 @@ class KazooSession:
             ) from error
         raise StoreUnavailable(f"ZooKeeper refused {op.path}: {type(error).__name__}. Nothing was changed") from error
 
+    def _unreadable(self, request: Get | Exists | Children, error: NoAuthError) -> None:
+        """Raise the error for a node that this client may not read. A listing goes on: any client can make such a node."""
+        denied = self._forbidden(request.path)
+        if isinstance(request, Exists) or not request.lenient:
+            raise denied from error
+        validate.complain(log, str(denied), 0)
+
     def _forbidden(self, path: str) -> AccessDenied:
         return AccessDenied(
             f"ZooKeeper at {self._hosts} does not allow {self._security} to do that at {path}. Nothing was changed. Check login "
             "and password, and the ACLs there and above (getAcl). Installations and hosts that share a store need one "
             "identity, or must name each other in acl"
         )
-
-
-def _watcher(wake: Callable[[], None] | None) -> Callable[[object], None] | None:
-    return None if wake is None else _Watcher(wake)
-
-
-@dataclass(frozen=True)
-class _Watcher:
-    """Equal for equal callbacks, so that kazoo keeps one per path however often it is set."""
-
-    wake: Callable[[], None]
-
-    def __call__(self, event: object) -> None:
-        self.wake()

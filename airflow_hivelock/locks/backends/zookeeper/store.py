@@ -180,7 +180,7 @@ class ZooKeeperStore:
         :raises StoreCorrupted: one cannot be read, and this is no *listing*.
         """
         paths = [self.layout.record(key) for key in keys]
-        nodes = self.client.submit(*map(Get, paths))
+        nodes = self.client.submit(*(Get(path, lenient=listing) for path in paths))
         found = zip(nodes, paths, strict=True)
         if not listing:
             return [Record.decode(node, path) if node else None for node, path in found]

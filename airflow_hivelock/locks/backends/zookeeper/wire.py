@@ -43,7 +43,7 @@ from airflow_hivelock.locks.backends.zookeeper.client import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from kazoo.security import ACL
 
@@ -285,3 +285,18 @@ def stat(raw: Any) -> Stat:
 def _created(raw: Any) -> int:
     # cversion counts created children and deleted ones (Java's DataNode.copyStat), in 32 bits.
     return int((raw.cversion + raw.numChildren) & 0xFFFF_FFFF) >> 1
+
+
+def watcher(wake: Callable[[], None] | None) -> Callable[[object], None] | None:
+    """kazoo's watcher for a request with *wake*."""
+    return None if wake is None else _Watcher(wake)
+
+
+@dataclass(frozen=True)
+class _Watcher:
+    """Equal for equal callbacks, so that kazoo keeps one per path however often it is set."""
+
+    wake: Callable[[], None]
+
+    def __call__(self, event: object) -> None:
+        self.wake()
