@@ -167,10 +167,9 @@ class HiveLockMixin(SubmitsJobs, AcquiresLocks):
         if self._unlocked:
             self._stop_work()
             return
-        if self._held is None:  # the work has not started
-            self._killed = True
+        self._killed = True
         # Work in this process continues after the signal's handler, and releases the lease at its end.
-        elif self._is_over_once_stopped(self._held) and not self._held.works_here:
+        if self._held is not None and self._is_over_once_stopped(self._held) and not self._held.works_here:
             self._held.release()
 
     def use_lease(self, lease: Lease, work: Work) -> None:

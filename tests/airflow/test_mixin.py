@@ -126,8 +126,9 @@ def test_a_kill_stops_the_work_and_frees_the_locks_once_the_tasks_own_code_has_e
     assert not manager.show()
 
 
+@pytest.mark.parametrize("moment", ["its work is recorded", "its lease is passed on"])
 def test_a_task_that_is_killed_before_its_work_begins_does_not_begin_it(
-    manager: LockManager, run: Run, monkeypatch: pytest.MonkeyPatch
+    moment: str, manager: LockManager, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Airflow sends one SIGTERM, perhaps while the task takes its locks or ends the job of an earlier try."""
     start, works_on, killed = manager.start_work, Mock(), list[LockedWork]()
@@ -137,8 +138,13 @@ def test_a_task_that_is_killed_before_its_work_begins_does_not_begin_it(
             killed.append(self)
             super().get_ready()
 
+        def use_lease(self, *_: Any) -> None:
+            if moment == "its lease is passed on":
+                self.on_kill()
+
     def while_it_starts(*given: Any) -> Lease:
-        killed[0].on_kill()
+        if moment == "its work is recorded":
+            killed[0].on_kill()
         return start(*given)
 
     monkeypatch.setattr(manager, "start_work", while_it_starts)
