@@ -169,6 +169,25 @@ class ChangingPriority(Suite):
         manager.release(lease)
         manager.release(parked.granted())
 
+    @where(prioritized=True, limits=True)
+    def test_a_request_that_waits_for_a_permit_again_has_its_new_priority(
+        self, manager: LockManager, other: LockManager
+    ) -> None:
+        one = LeaseLimit("group", 1)
+        holder = manager.acquire(owner="holder", writes=[DAY1])
+        permitted = manager.acquire(owner="permitted", writes=["dw.a"], limit=one)
+        first = Polling.queued(manager, "first", writes=[DAY1], limit=one)
+        manager.release(permitted)
+        assert first.blocked_by() == ["holder"]
+        assert other.force_priority("first", 5, **BY)
+        permitted = manager.acquire(owner="permitted", writes=["dw.a"], limit=one)
+        manager.release(holder)
+        assert first.blocked_by() == ["permitted"]
+        third = Polling.queued(other, "third", writes=["dw.b"], limit=one, priority=3)
+        manager.release(permitted)
+        manager.release(first.granted())
+        other.release(third.granted())
+
     @where(acquires=None, prioritized=False)
     def test_a_store_without_priorities_changes_none(self, manager: LockManager) -> None:
         with pytest.raises(Unsupported, match="first"):

@@ -134,6 +134,8 @@ class Requests:
         moved = rules.reprioritized(owner, entry.among_locks, own, waiting, self._oldest(at))
         entry.request = replace(entry.request, priority=priority)
         entry.among_locks, entry.number = moved, number
+        if kept := entry.in_group:
+            entry.in_group = kept._replace(position=kept.position._replace(rank=-priority))
         entry.wake()
         self.changed(entry.request)
 
