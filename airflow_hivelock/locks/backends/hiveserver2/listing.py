@@ -28,6 +28,7 @@ def parse(rows: Iterable[Row], escapes_again: Callable[[], bool] = lambda: False
     """
     listed = [row for row in rows if len(row) > 1]
     if listed and len(listed[0]) > 2:
+        listed = [row for row in listed if len(row) >= _COLUMNS]
         if any("%25" in str(row[3]) for row in listed) and escapes_again():
             listed = [(*row[:3], str(row[3]).replace("%25", "%"), *row[4:]) for row in listed]
         yield from filter(None, map(_transactional, listed))
@@ -53,16 +54,15 @@ def parse(rows: Iterable[Row], escapes_again: Callable[[], bool] = lambda: False
 
 _MODES = {mode.value for mode in LockMode}
 _LOCK_ID = re.compile(r"([0-9]{1,18})(\.[0-9]+)?$")
+_COLUMNS = 13
 _MILLISECONDS = re.compile(r"[0-9]{1,14}")
 
 
 def _transactional(row: Row) -> tuple[Holder, bool] | None:
-    """Parse a row of thirteen columns, named as in ``org.apache.hadoop.hive.ql.plan.ShowLocksDesc``; None for the
+    """Parse a row of :data:`_COLUMNS`, named as in ``org.apache.hadoop.hive.ql.plan.ShowLocksDesc``; None for the
     header."""
-    if len(row) < 13:
-        return None
     fields = [str(value or "").strip() for value in row]
-    lock_id, database, table, partition, state, _, kind, transaction, _, acquired, user, _, agent = fields[:13]
+    lock_id, database, table, partition, state, _, kind, transaction, _, acquired, user, _, agent = fields[:_COLUMNS]
     target = transactional.locked(database, "" if table == "NULL" else table, "" if partition == "NULL" else partition)
     if not (number := _LOCK_ID.match(lock_id)) or target is None:
         return None
