@@ -112,9 +112,27 @@ class Ours:
     def close(self) -> None:
         self._manager.close()
 
-    def _acquire(self, writes: Sequence[str], timeout_s: float = 0) -> Lease:
+    def _acquire(self, writes: Sequence[str], timeout_s: float = 0, reads: Sequence[str] = ()) -> Lease:
         owner = f"flights/run-{os.getpid()}-{next(self._numbers)}"
-        return self._manager.acquire(owner=owner, writes=writes, query=QUERY, timeout_s=timeout_s)
+        return self._manager.acquire(owner=owner, reads=reads, writes=writes, query=QUERY, timeout_s=timeout_s)
+
+
+class OneTable(Ours):
+    """The same, and all clients use one table."""
+
+    name = "airflow_hivelock, one table"
+
+    def cycle(self, writes: Sequence[str]) -> None:
+        super().cycle([f"{TABLES[0]}/{name.partition('/')[2]}" for name in writes])
+
+
+class Readers(Ours):
+    """All clients read one partition."""
+
+    name = "airflow_hivelock, readers of one partition"
+
+    def cycle(self, writes: Sequence[str]) -> None:
+        self._manager.release(self._acquire((), TIMEOUT_S, reads=partitions(1)))
 
 
 class Hive:

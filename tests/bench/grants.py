@@ -2,7 +2,7 @@
 same requests without any rule.
 
 Each client locks a random partition of its own in one of fifty tables, and frees it. So no client waits for another's
-lock, and all clients use the same database. The clients are threads of a few processes (``python -m tests.bench.grants
+lock, and all clients use the same database. In two further ways all use one table, or read one partition. The clients are threads of a few processes (``python -m tests.bench.grants
 HOSTS FIRST``). They share the session of their process, as an Airflow's triggerer and its workers do. Rounds of all
 ways alternate. The cost is measured from outside: the processes' own CPU time, the server's, and the server's own
 counts of requests, writes and syncs to disk.
@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Protocol
 
 import psutil
 
-from tests.bench.contenders import Floor, Ours, Steps
+from tests.bench.contenders import Floor, OneTable, Ours, Readers, Steps
 from tests.bench.measure import zxid
 from tests.bench.runner import rounds, say
 from tests.bench.samples import Samples
@@ -115,6 +115,8 @@ class Way(Protocol):
 
 WAYS: dict[str, Callable[[str], Way]] = {
     Ours.name: lambda hosts: Ours(hosts, "hive-grants"),
+    OneTable.name: lambda hosts: OneTable(hosts, "hive-one-table"),
+    Readers.name: lambda hosts: Readers(hosts, "hive-readers"),
     Steps.name: lambda hosts: Steps(hosts, TABLES),
     Floor.name: lambda hosts: Floor(hosts, "/floor-grants", TABLES),
 }

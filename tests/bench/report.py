@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
-from tests.bench.contenders import Floor, Hive, Ours, Steps
+from tests.bench.contenders import Floor, Hive, OneTable, Ours, Readers, Steps
 from tests.bench.grants import PROCESSES, TABLES
 from tests.bench.runner import TARGETS, Target
 from tests.bench.samples import number
@@ -46,11 +47,19 @@ def targets(results: Results) -> list[Target]:
     most, few, many = max(ours), min(results.hand_overs), max(results.hand_overs)
     short, long = (results.hand_overs[waiters][Ours.name] for waiters in (few, many))
     grants, clients = results.grants, results.grants.clients
-    writes = grants.of(Ours.name, lambda burst: burst.used.writes / burst.used.grants).median
-    requests = grants.of(Ours.name, lambda burst: burst.used.requests / burst.used.grants).median
+
+    def per_grant(way: str, most_requests: float, where: str = "") -> Iterator[Target]:
+        def median(total: Callable[[Usage], float]) -> float:
+            return grants.of(way, lambda burst: total(burst.used) / burst.used.grants).median
+
+        what = f"of an acquire and its release, {clients} clients{where}"
+        yield Target(f"writes {what}", median(attrgetter("writes")), 2.2)
+        yield Target(f"requests {what}", median(attrgetter("requests")), most_requests)
+
     return [
-        Target(f"writes of an acquire and its release, {clients} clients", writes, 2.2),
-        Target(f"requests of an acquire and its release, {clients} clients", requests, 5),
+        *per_grant(Ours.name, 5),
+        *per_grant(OneTable.name, 5, " on one table"),
+        *per_grant(Readers.name, 6, " that read one partition"),
         Target(
             f"grants a second by {clients} clients, against bare transactions",
             grants.to_bare(Ours.name).median,
