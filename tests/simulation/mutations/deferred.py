@@ -125,6 +125,23 @@ def barrier_taken_up(patch: Patch) -> None:
     edit(patch, Turn, "advance", "record.node_zxids and", "False and")
 
 
+def a_placeholder_is_unlocked_before_a_worker_asks(stage: Stage) -> None:
+    first, worker, hive = stage.process("first", patience_s=0.0), stage.process("worker"), stage.hive()
+    hive.lock_table("w/a", "SHARED")
+    asked = first.asks("b", [], ["w.a"])
+    assert [type(asked.poll()) for _ in range(2)] == [Blocked] * 2
+    hive.unlock_table("w/a")
+    late = worker.asks("b", [], ["w.a"], deferred=DeferredGrant(has_slot=True))
+    assert isinstance(late.poll(), Blocked)
+    assert isinstance(asked.poll(), Lease)
+
+
+@mutation(a_placeholder_is_unlocked_before_a_worker_asks)
+def worker_takes_over_a_placeholder(patch: Patch) -> None:
+    """Its request waits in the name of a process that has gone, and the one that waits must stop."""
+    edit(patch, Turn, "_placeholders", "self.request.has_slot", "False")
+
+
 def nobody_hears_that_it_is_away(stage: Stage) -> None:
     ours, mine = stage.process("ours"), stage.process("mine")
     deferred = mine.asks("b", [], ["w.a"], deferred=DeferredGrant())
