@@ -31,10 +31,6 @@ CROWD = "crowd"
 collect_ignore_glob = [] if os.environ.get("HIVELOCK_UI") else ["test_*.py"]
 
 
-def pytest_configure(config: pytest.Config) -> None:
-    config.addinivalue_line("filterwarnings", "ignore:unclosed:ResourceWarning")  # Playwright's own
-
-
 @dataclass(frozen=True)
 class Stage:
     """The page in the browser."""
