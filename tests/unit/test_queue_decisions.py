@@ -221,10 +221,13 @@ def test_every_decision_is_safe_and_lasts(
     conflicting: list[Other], group: list[Other], priority: int, most: int, deferred: DeferredGrant | None
 ) -> None:
     mine = asking(100, priority, most=most, deferred=deferred)
+    states = {other.key: other for other in conflicting}  # a request in both lists has one state
+    group = [states[other.key]._replace(timed=other.timed) if other.key in states else other for other in group]
     group = [other._replace(holds=other.holds or other.invited) for other in group]
     decision = decide(mine, conflicting, group)
+    ended = keys(decision.away)
     living = [other for other in conflicting if other.holds and not other.gone]
-    taken = [other for other in group if other.holds and not other.gone and other not in decision.away]
+    taken = [other for other in group if other.holds and not other.gone and other.key not in ended]
     assert all(other.over for other in decision.away), "an invitation is ended before its time"
     if decision.ruling in (Ruling.GRANT, Ruling.GO_AWAY, Ruling.INVITE):
         assert not living, "two that conflict would hold"
@@ -240,7 +243,7 @@ def test_every_decision_is_safe_and_lasts(
         assert decision.ruling is not Ruling.PARK or decision.among_locks is None
         assert decision.ruling is not Ruling.WAIT or decision.among_locks
         kept = mine._replace(among_locks=decision.among_locks, in_group=decision.in_group)
-        left = [[other for other in some if other not in decision.away] for some in (conflicting, group)]
+        left = [[other for other in some if other.key not in ended] for some in (conflicting, group)]
         again = decide(kept, *left)
         assert (again.ruling, again.ahead, again.away) == (decision.ruling, decision.ahead, ()), (
             "it would move without a change"
