@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from airflow_hivelock.locks import LockManager
-    from airflow_hivelock.locks.model import ForcedRelease
+    from airflow_hivelock.locks.model import ForcedRelease, Tenure
     from airflow_hivelock.locks.past import Past
     from airflow_hivelock.ui.view import View
 
@@ -86,10 +86,14 @@ async def history(
     user: Any = access.USER,
 ) -> Response:
     """The leases of the last hours, the newest first."""
+    await looks.checked(connection_id)
+    hook = HiveLockHook(connection_id)
+    # One read for every number of hours, because it is slow.
+    tenures = await looks.reads.ask((connection_id, "history"), lambda: hook.manager().history(), looks.FRESH_S)
 
-    def read(manager: LockManager, now_ms: int) -> Sequence[Any]:
+    def read(_: LockManager, now_ms: int) -> Sequence[Tenure]:
         since = datetime.fromtimestamp(now_ms / 1000, UTC) - timedelta(hours=hours)
-        return [each for each in looks.histories.of(manager) if each.ended is None or each.ended >= since]
+        return [tenure for tenure in tenures if tenure.ended is None or tenure.ended >= since]
 
     return await _past(connection_id, request, user, wanted, ("history", hours), read, view.history)
 

@@ -6,12 +6,10 @@ import asyncio
 import gzip
 import hashlib
 import json
-import threading
 import time
 from collections import defaultdict
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
-from weakref import WeakKeyDictionary
 
 import structlog
 from fastapi import HTTPException, Response
@@ -21,13 +19,13 @@ from airflow_hivelock.hooks import HiveLockHook
 from airflow_hivelock.locks.errors import HiveLockError
 from airflow_hivelock.locks.expected import MOST_READ, PastHolds, expected_waits
 from airflow_hivelock.ui import access, holders, view, works
-from airflow_hivelock.ui.reads import REST, SharedReads, Uncollected
+from airflow_hivelock.ui.reads import SharedReads, Uncollected
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Mapping, Sequence
 
     from airflow_hivelock.locks import LockManager
-    from airflow_hivelock.locks.model import Lease, Tenure, Waiter
+    from airflow_hivelock.locks.model import Lease, Waiter
     from airflow_hivelock.ui.view import View
     from airflow_hivelock.ui.works import WorkState
 
@@ -81,27 +79,6 @@ class StoreClock:
 
 
 _clocks: defaultdict[str, StoreClock] = defaultdict(StoreClock)
-
-
-class _Histories:
-    """The last read of each lock store's history. Requests for other numbers of hours share it, because it is slow."""
-
-    def __init__(self) -> None:
-        self._found: WeakKeyDictionary[LockManager, tuple[float, Sequence[Tenure]]] = WeakKeyDictionary()
-        self._reading: defaultdict[int, threading.Lock] = defaultdict(threading.Lock)
-
-    def of(self, manager: LockManager) -> Sequence[Tenure]:
-        with self._reading[id(manager)]:
-            until, found = self._found.get(manager, (0.0, ()))
-            began = time.monotonic()
-            if began > until:
-                found = manager.history()
-                ended = time.monotonic()
-                self._found[manager] = ended + max(FRESH_S, REST * (ended - began)), found
-            return found
-
-
-histories = _Histories()
 
 
 async def current(connection_id: str) -> Shown:
