@@ -87,6 +87,11 @@ class ListsTransactional(Protocol):
         ...
 
 
+def escaped_once(partition: str) -> str:
+    """The name of a *partition* as Hive 3 keeps it. The metastore of Hive 4 escapes names again: ``dt=%3A`` is ``dt=%253A``."""
+    return partition.replace("%25", "%")
+
+
 def locked(database: str, table: str = "", partition: str = "") -> LockObject | None:
     """Return the object with these names. If a name is invalid here, return the nearest valid parent, or None."""
     levels = tuple(unescape_level(level) for level in partition.split("/")) if partition else ()

@@ -30,7 +30,7 @@ def parse(rows: Iterable[Row], escapes_again: Callable[[], bool] = lambda: False
     if listed and len(listed[0]) > 2:
         listed = [row for row in listed if len(row) >= _COLUMNS]
         if any("%25" in str(row[3]) for row in listed) and escapes_again():
-            listed = [(*row[:3], str(row[3]).replace("%25", "%"), *row[4:]) for row in listed]
+            listed = [(*row[:3], transactional.escaped_once(str(row[3])), *row[4:]) for row in listed]
         yield from filter(None, map(_transactional, listed))
         return
     starts = [at for at, row in enumerate(listed) if row[1] in _MODES]

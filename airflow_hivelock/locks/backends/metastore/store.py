@@ -100,7 +100,7 @@ class LockClient:
         elements = [element for name in databases for element in self._show_locks(name)]
         if any("%25" in (element.partname or "") for element in elements) and self._escapes_again():
             for element in elements:
-                element.partname = element.partname and element.partname.replace("%25", "%")
+                element.partname = element.partname and transactional.escaped_once(element.partname)
         return [found for element in elements if (found := row.parse(element))]
 
     def names_of(self, number: int, database: str) -> list[str]:
@@ -141,7 +141,8 @@ class LockClient:
 def _is_on(element: Any, target: LockObject) -> bool:
     """Whether the lock *element* is on the partition *target*, in any version's spelling of its name."""
     name = element.partname or ""
-    spellings = (transactional.locked(target.database, target.table, each) for each in (name, name.replace("%25", "%")))
+    names = name, transactional.escaped_once(name)
+    spellings = (transactional.locked(target.database, target.table, each) for each in names)
     return any(each and rules.folded(each) == rules.folded(target) for each in spellings)
 
 
