@@ -79,10 +79,18 @@ class ManagesGroups:
         )
 
 
+_OWNER = "group "
+
+
 def entry(name: str, before: Group | None, after: Group | None, reason: str) -> tuple[str, str]:
     """The owner and the reason of the audit entry for a change of a group's settings."""
     change = f"{after or 'no limit in the store'}, before: {before or 'no limit in the store'}"
-    return f"group {name}", f"{change}. {reason}" if reason else change
+    return f"{_OWNER}{name}", f"{change}. {reason}" if reason else change
+
+
+def group_of(owner: str) -> str:
+    """The group that an audit entry of this *owner* is about. Empty if the entry is about a lease."""
+    return owner.removeprefix(_OWNER) if owner.startswith(_OWNER) else ""
 
 
 def _user(name: str, user: str) -> str:

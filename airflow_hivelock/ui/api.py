@@ -11,6 +11,7 @@ from fastapi.concurrency import run_in_threadpool
 
 from airflow_hivelock.hooks import HiveLockHook
 from airflow_hivelock.locks import past
+from airflow_hivelock.locks.groups import group_of
 from airflow_hivelock.locks.model import LockObject
 from airflow_hivelock.ui import access, answers, changes, details, looks, view
 from airflow_hivelock.ui import groups as grouped
@@ -69,9 +70,12 @@ class Wanted:
         """
         target = LockObject.parse(self.object) if self.object else None
         if self.owner:
-            groups = access.dags_among(view.group_of(entry.owner) for entry in entries)
-            dags = {entry.owner: view.dag_of_owner(entry.owner, installation) for entry in entries}
-            dags |= {f"group {group}": group for group in groups}
+            named = {entry.owner: group_of(entry.owner) for entry in entries}
+            groups = access.dags_among(named.values())
+            dags = {
+                owner: group if group in groups else view.dag_of_owner(owner, installation)
+                for owner, group in named.items()
+            }
             hidden = access.hidden(filter(None, dags.values()), user)
             entries = [entry for entry in entries if dags[entry.owner] not in hidden]
         return past.newest(entries, target, owner=self.owner, limit=self.limit)
@@ -108,7 +112,7 @@ async def audit(
 
 def _audited(entries: Sequence[ForcedRelease], installation: str) -> View:
     shown = view.audit(entries, installation)
-    return replace(shown, dag_ids=shown.dag_ids | access.dags_among(view.group_of(entry.owner) for entry in entries))
+    return replace(shown, dag_ids=shown.dag_ids | access.dags_among(group_of(entry.owner) for entry in entries))
 
 
 async def _past(

@@ -8,6 +8,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from airflow_hivelock.locks import reservations
+from airflow_hivelock.locks.groups import group_of
 from airflow_hivelock.locks.model import LockMode, WaitsFor
 from airflow_hivelock.spec import Owner
 from airflow_hivelock.ui.works import what
@@ -383,11 +384,6 @@ def dag_of_owner(owner: str, installation: str) -> str:
     """The DAG of an owner in this Airflow. Empty if it is no task of this Airflow."""
     row = owner_row(owner, installation)
     return "" if "installation" in row else row.get("dag", "")
-
-
-def group_of(owner: str) -> str:
-    """The group whose limit an entry of the audit trail is about. Empty if it is about a lease."""
-    return owner.removeprefix("group ") if owner.startswith("group ") else ""
 
 
 def _dag_of_user(user: str, installation: str) -> str:
