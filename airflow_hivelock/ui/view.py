@@ -184,7 +184,7 @@ def audit(entries: Sequence[ForcedRelease], installation: str) -> View:
 def named(owners: Owners, data: dict[str, Any], dag_ids: Iterable[str] = ()) -> View:
     """An answer with *owners*.
 
-    :param dag_ids: other DAGs whose names are in *data*.
+    :param dag_ids: the DAGs that *data* names apart from the owners.
     """
     of_owners = (row["dag"] for row in owners.rows if "dag" in row and "installation" not in row)
     return View({"installation": owners.installation, "owners": owners.rows, **data}, frozenset((*of_owners, *dag_ids)))

@@ -120,7 +120,7 @@ async def test_the_worker_goes_on_with_the_lease_that_its_trigger_got(
 def test_a_worker_that_airflow_does_not_confirm_is_refused(
     waiting: Waiting, manager: LockManager, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A slow process of an earlier try, whose id Airflow has replaced. Or Airflow does not answer."""
+    """Airflow has given the task a new id, or does not answer. The worker can be a slow process of an earlier try."""
     leave(manager)
     job = HiveLockOperator(task_id="lock", writes=[OBJECT], waiting=waiting)
     with pytest.raises(Superseded, match="attempt 2 has taken over"):

@@ -169,7 +169,7 @@ def test_a_request_with_long_acls_is_as_large_as_one_transaction_carries(
 def test_a_node_that_only_its_creator_may_read_hides_no_other(
     path: str, zookeeper: ZooKeeperServer, raw: KazooClient, number: int
 ) -> None:
-    """Any client can make one. The keeper could neither renew nor free a lease while it is there."""
+    """Any client can make such a node. It stopped the keeper, which then renewed and freed no lease."""
     with connect(_url(zookeeper.hosts, number)) as manager:
         lease = manager.acquire(owner="me", writes=[DAY])
         odd = f"/secured-{number}/{path}"

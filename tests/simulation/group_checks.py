@@ -218,7 +218,7 @@ class GroupChecks:
 
     def _check_arrival(self, group: str, mine: Place, before: State | None) -> None:
         """A claimed position belongs to a less urgent request that was not passed for too long; among equals, the first
-        one claims it. A request whose invitation has ended comes back to its own, perhaps after a wait for its locks.
+        one claims it. After the end of its invitation, a request returns to its old position. It may first wait for locks.
         """
         back = before is not None and before.share is not None and before.share.place == mine.place
         if mine.place == mine.epoch or back:

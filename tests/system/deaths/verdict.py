@@ -117,7 +117,7 @@ def _logged(lease_id: str, owner: str, home: Path) -> str | None:
         for line in path.read_text(errors="replace").splitlines():
             if f"Released lease {lease_id}" in line:
                 return _who(path, line)
-            # Its trigger also says so if it ends after its worker has been granted the lease.
+            # A trigger that ends after the grant to its worker also logs this.
             if "so its request has left the queue" in line and f"run_id={run_id}/task_id={task_id}/" in str(path):
                 trigger = "trigger"
     return trigger

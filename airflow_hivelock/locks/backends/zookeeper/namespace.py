@@ -142,7 +142,7 @@ class Namespace:
     def below(self, target: LockObject | None, *, lenient: bool = False) -> list[PlacedLock]:
         """Every lock node on *target* and below it, or everywhere; object names that are not Hive's are left out.
 
-        :param lenient: for a listing: nodes that this client may not read are left out, too.
+        :param lenient: for a listing. It also leaves out nodes that this client may not read.
         """
         level: list[tuple[str, LockObject | None]]
         level = [(self._layout.object(target), target)] if target else [(self._layout.namespace, None)]
