@@ -100,8 +100,9 @@ class GroupChecks:
 
     def check(self, before: Mapping[str, State | None]) -> None:
         """A write is complete."""
-        for key in before:
+        for key, earlier in before.items():
             self._check_record(key)
+            self._check_place(key, earlier)
             if (state := self._checks.states.get(key)) and state.share:
                 self._recorded[key].add(LeaseLimit(state.share.group, state.share.most, state.weight))
         if self._touched or any(state and state.share for state in before.values()):
@@ -191,6 +192,15 @@ class GroupChecks:
             raise Violation(f"{state.owner} is {state.state}, and has no permit of {share.group}: {share}")
         if (state.parked or (share.ticket and state.state == "waiting")) and share.ticket not in self.queues[group]:
             raise Violation(f"{state.owner} is {state.state}, and has no place in the queue of {share.group}: {share}")
+
+    def _check_place(self, key: str, before: State | None) -> None:
+        """A request chooses its place when it parks. Until then it has none, or the one from before."""
+        state = self._checks.states.get(key)
+        if state is None or state.share is None or not state.share.place or state.parked:
+            return
+        kept = before and before.share
+        if not kept or (kept.group, kept.place) != (state.share.group, state.share.place):
+            raise Violation(f"{state.owner} is {state.state}, and has a place at which it never parked: {state.share}")
 
     def _check_nodes(self) -> None:
         states = self._checks.states
