@@ -23,7 +23,7 @@ from tests.simulation.mutations.wire import in_place_of_commits, is_record
 from tests.simulation.session import SimulatedSession
 from tests.simulation.stage import writes
 from tests.simulation.state import NAMESPACE
-from tests.simulation.themes import DATABASES, LIMITED
+from tests.simulation.themes import DATABASES
 
 if TYPE_CHECKING:
     from airflow_hivelock.locks.backends.zookeeper.client import Op
@@ -158,13 +158,6 @@ def earlier_attempts_take_over(patch: Patch) -> None:
         return original(existing, request, process, begin)
 
     patch.setattr(starting, "start", start)
-
-
-@mutation(seed=0, theme=LIMITED)
-def new_request_has_a_place(patch: Patch) -> None:
-    """A new request parks before those that have waited in its group."""
-    share = "Share(request.limit.group, request.limit.most"
-    edit(patch, starting, "start", f"{share})", f"{share}, place=1, placed_ms=1)")
 
 
 @mutation(seed=0, theme={"withdraws": 0.2})

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from airflow_hivelock.locks.backends.zookeeper.client import Commit, Refused, SetData
+from airflow_hivelock.locks.backends.zookeeper.client import Commit, Delete, Refused, SetData
 from airflow_hivelock.locks.backends.zookeeper.store import ZooKeeperStore
 from tests.simulation.session import SimulatedSession
 from tests.simulation.state import ROOT
@@ -56,3 +56,8 @@ def is_record(op: Op, state: str) -> bool:
     return (
         isinstance(op, SetData) and op.path.startswith(f"{ROOT}/requests/") and f'"state":"{state}"'.encode() in op.data
     )
+
+
+def gives_back(op: Op, kind: str) -> bool:
+    """Whether *op* gives a permit, or a place in the queue, of a group back."""
+    return isinstance(op, Delete) and "/groups/" in op.path and f"/{kind}/" in op.path
