@@ -104,6 +104,12 @@ def test_each_statement_is_planned(sql: str, read: set[str], written: set[str]) 
         ("begin case (select max(id) from big) when 1 then drop table plain; else drop table z; end case; end", {"big"}, {"plain", "z"}),
         ("begin declare exit handler for sqlexception begin drop table plain; end; select * from big; end", {"big"}, {"plain"}),
         ("a: begin begin drop table plain; end; end a", set(), {"plain"}),
+        ("begin declare exit handler for sqlexception insert into plain select * from big; select 1; end", {"big"}, {"plain"}),
+        ("begin declare exit handler for not found, sqlstate value '22012', a.b, sqlstate '42000' drop table plain; end", set(), {"plain"}),
+        ("begin declare continue handler for divide_by_zero set x = (select max(id) from big); end", {"big"}, set()),
+        ("begin declare exit handler for sqlexception for select * from big do drop table plain; end for; end", {"big"}, {"plain"}),
+        ("begin if 'end' = 'then' then drop table plain; end if; select 'begin' from big; end; select 1; drop table z", {"big"}, {"plain", "z"}),
+        ("begin select 'begin'; if true then drop table z; end if; end; begin use other; drop table plain; end", set(), {"z", "other.plain"}),
     ],
 )  # fmt: skip
 def test_each_statement_of_a_script_is_planned(script: str, read: set[str], written: set[str]) -> None:
