@@ -36,3 +36,21 @@ def test_a_filter_excludes_a_partition_only_for_certain(text: str, holds: bool |
 def test_all_filters_have_to_be_true() -> None:
     assert filtered(T, ["(dt = '2024-01-02')", "(hr = 8)"]).condition.holds(DAY) is False
     assert filtered(T, []).condition.holds(DAY) is True
+
+
+@pytest.mark.parametrize(
+    ("text", "kind", "holds"),
+    [
+        ("(d = 20240102L)", "bigint", True),
+        ("(d IN (20240101L, 20240103L))", "bigint", False),
+        ("(d > 20240102L)", "bigint", False),
+        ("(d = 9999S)", "smallint", False),
+        ("(d = 300Y)", "tinyint", None),
+        ("(d = 99999S)", "smallint", None),
+        ("(d = CAST(99999999999 AS INT))", "int", None),
+    ],
+)
+def test_numbers_with_a_type_exclude_partitions(text: str, kind: str, holds: bool | None) -> None:
+    """Spark writes each number for a BIGINT column with L."""
+    partition = Partition({"d": "20240102"}, {"d": kind})
+    assert filtered(T, [text]).condition.holds(partition) is (True if holds is None else holds)

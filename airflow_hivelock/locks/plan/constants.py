@@ -13,7 +13,14 @@ from airflow_hivelock.locks.spelling import is_date
 if TYPE_CHECKING:
     from collections.abc import Callable, Container
 
-_INTEGERS = (exp.DataType.Type.TINYINT, exp.DataType.Type.SMALLINT, exp.DataType.Type.INT, exp.DataType.Type.BIGINT)
+_BITS = {
+    exp.DataType.Type.TINYINT: 7,
+    exp.DataType.Type.SMALLINT: 15,
+    exp.DataType.Type.INT: 31,
+    exp.DataType.Type.BIGINT: 63,
+}
+"""By integer type, the bits of its largest value. Hive and Spark treat a larger number differently."""
+
 _UNITS = {"DAY": 1, "DAYS": 1, "WEEK": 7, "WEEKS": 7}
 _MONTHS = {"MONTH": 1, "MONTHS": 1, "YEAR": 12, "YEARS": 12}
 _SAME_IN_EACH_MONTH = 27
@@ -45,7 +52,7 @@ def _cast(node: exp.Expr, uncertain: Container[str]) -> Literal | None:
         return _as_date(inner)
     if kind is exp.DataType.Type.TEXT and not node.args["to"].expressions:
         return _as_text(inner)
-    if kind in _INTEGERS and (number := _integer(inner)) is not None and abs(number) < 2**7:
+    if kind in _BITS and (number := _integer(inner)) is not None and abs(number) < 2 ** _BITS[kind]:
         return Literal(str(number), "number")
     return None
 
