@@ -100,7 +100,7 @@ class DriverLeases:
     @property
     def name_data(self) -> bool:
         """Whether this thread has a lease whose data a user has named."""
-        return any(each.several for each in self._held.get())
+        return any(each.several for each in self._leases())
 
     @contextmanager
     def locked(self, plan: Plan, query: str, *, several: bool = False) -> Iterator[None]:
@@ -115,7 +115,7 @@ class DriverLeases:
         """
         wanted = rules.with_parents(plan.reads, plan.writes)
         present = self._present() if wanted else []
-        needed, outer, writes = rules.beyond(present, wanted), self._held.get(), bool(plan.writes)
+        needed, outer, writes = rules.beyond(present, wanted), self._leases(), bool(plan.writes)
         if not needed:
             if writes:
                 self._check(outer)
@@ -154,12 +154,16 @@ class DriverLeases:
         :raises LockLost: it must not write.
         :raises StoreUnavailable: as :meth:`locked`.
         """
-        self._check(self._held.get())
+        self._check(self._leases())
 
     def close(self) -> None:
         """Release all leases and stop the renewals."""
         self._renewal.close()
         self._manager.close()
+
+    def _leases(self) -> tuple[HeldLease, ...]:
+        """The leases of this thread. Another thread can end one: it closes an iterator, or this thread copied its context."""
+        return tuple(each for each in self._held.get() if not each.ended)
 
     def _check(self, leases: Iterable[HeldLease]) -> None:
         if self._task_lease is not None:
@@ -170,7 +174,7 @@ class DriverLeases:
     def _present(self) -> list[Lock]:
         """The locks that this thread and its task hold."""
         held: list[Lock] = []
-        for each in self._held.get():
+        for each in self._leases():
             each.refuse_if_lost()
             held += each.lease.locks
         if self._task_lease is not None:

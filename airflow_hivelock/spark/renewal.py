@@ -34,6 +34,7 @@ class HeldLease:
     :param renewed_at: the monotonic time of the latest renewal, or of the grant.
     :param check_at: the monotonic time of the next check.
     :param lost: the reason if the lease is lost.
+    :param ended: whether its statements have ended. Another thread may have ended them.
     """
 
     lease: Lease
@@ -42,6 +43,7 @@ class HeldLease:
     renewed_at: float
     check_at: float = 0.0
     lost: LockLost | None = None
+    ended: bool = False
 
     def look_again(self) -> None:
         """Ask for a check in the next moment. The lock store calls it. Stores know a method of one lease as one watcher."""
@@ -86,6 +88,7 @@ class Renewal:
 
     def end(self, held: HeldLease) -> None:
         """Stop renewing the lease."""
+        held.ended = True
         with self._guard:
             self._held.pop(held.lease.id, None)
 

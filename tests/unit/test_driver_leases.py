@@ -6,6 +6,7 @@ import logging
 import queue
 import time
 from contextlib import suppress
+from contextvars import copy_context
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 from unittest.mock import Mock
@@ -258,3 +259,18 @@ def test_a_store_that_does_not_answer_stops_a_job_only_after_its_lease_has_expir
         with pytest.raises(StoreUnavailable), mine.locked(INSERT, "another insert"):
             ran.append("another insert")
     assert ran == ["insert"]
+
+
+@pytest.mark.parametrize("plan", [SELECT, PLAN], ids=["reads", "writes"])
+def test_a_lease_that_another_thread_has_ended_covers_no_later_statement(
+    driver: list[DriverLeases], manager: LockManager, plan: Plan
+) -> None:
+    """As an iterator over rows that another thread reads to its end, or a task of asyncio that outlives its lease."""
+    mine = of(driver, manager)
+    rows = mine.locked(PLAN, "rows", several=True)
+    rows.__enter__()
+    copy_context().run(rows.__exit__, None, None, None)
+    assert manager.leases() == []
+    with mine.locked(plan, "the next statement"):
+        assert len(manager.leases()) == 1
+    assert not mine.name_data
