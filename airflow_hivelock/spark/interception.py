@@ -56,6 +56,9 @@ WRITES_V2 = ("append", "create", "createOrReplace", "overwrite", "overwriteParti
 CHANGES = ("createExternalTable", "createTable", "dropTable", "dropView", "recoverPartitions", "truncateTable")
 """The methods of ``spark.catalog`` whose first argument is the table that they change."""
 
+_NAMED = ("tableName", "viewName", "dbName")
+"""The names of that argument. It can come after other arguments: ``analyzeTable(noScan=True, tableName="dw.t")``."""
+
 UNDER_A_LEASE = "read it under a lease that names its data, HiveLocks.lease(reads=[…]), and use it there"
 
 _changed: list[tuple[type, str, Any]] = []
@@ -343,7 +346,7 @@ _to_remembered_table = _under_locks(
 
 def _catalog(*, writes: bool, database: bool = False) -> Callable[[Any], Any]:
     def hold(locks: StatementLocks, catalog: Any, name: str, args: Any, kwargs: Any) -> AbstractContextManager[None]:
-        named = str(args[0] if args else next(iter(kwargs.values())))
+        named = str(args[0] if args else next((kwargs[each] for each in _NAMED if each in kwargs), ""))
         table, of = ("", named) if database else (named, "")
         return locks.call(catalog._sparkSession, f"Catalog.{name}", table, of, writes)
 

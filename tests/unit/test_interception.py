@@ -1,0 +1,44 @@
+"""The replaced methods of PySpark: which data they lock for their arguments."""
+
+from __future__ import annotations
+
+from contextlib import nullcontext
+from types import SimpleNamespace
+from typing import Any
+from unittest.mock import Mock
+
+import pytest
+
+from airflow_hivelock.spark import interception
+
+
+def analyzeTable(catalog: Any, tableName: str, noScan: bool = False) -> None:
+    pass
+
+
+def dropView(catalog: Any, viewName: str, ifExists: bool = False) -> None:
+    pass
+
+
+def dropDatabase(catalog: Any, dbName: str, cascade: bool = False) -> None:
+    pass
+
+
+@pytest.mark.parametrize(
+    ("original", "args", "kwargs", "locked"),
+    [
+        (analyzeTable, ("dw.t",), {"noScan": True}, ("dw.t", "")),
+        (analyzeTable, (), {"tableName": "dw.t"}, ("dw.t", "")),
+        (analyzeTable, (), {"noScan": True, "tableName": "dw.t"}, ("dw.t", "")),
+        (dropView, (), {"ifExists": True, "viewName": "dw.v"}, ("dw.v", "")),
+        (dropDatabase, (), {"cascade": True, "dbName": "dw"}, ("", "dw")),
+    ],
+)
+def test_a_call_of_the_catalog_locks_its_table_in_any_order_of_arguments(
+    monkeypatch: pytest.MonkeyPatch, original: Any, args: Any, kwargs: Any, locked: tuple[str, str]
+) -> None:
+    locks = Mock(call=Mock(return_value=nullcontext()))
+    monkeypatch.setattr(interception, "_locks_of", lambda session: locks)
+    method = interception._catalog(writes=True, database=original is dropDatabase)(original)
+    method(SimpleNamespace(_sparkSession=None), *args, **kwargs)
+    locks.call.assert_called_once_with(None, f"Catalog.{original.__name__}", *locked, True)
