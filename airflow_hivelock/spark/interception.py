@@ -20,36 +20,19 @@ if TYPE_CHECKING:
 
     from airflow_hivelock.spark.statements import StatementLocks
 
-ACTIONS = (
-    *(
-        "approxQuantile",
-        "checkpoint",
-        "collect",
-        "corr",
-        "count",
-        "cov",
-        "crosstab",
-        "describe",
-        "first",
-    ),
-    *(
-        "foreach",
-        "foreachPartition",
-        "freqItems",
-        "head",
-        "isEmpty",
-        "localCheckpoint",
-        "show",
-        "summary",
-        "tail",
-        "take",
-    ),
-    *("toArrow", "toPandas", "transpose"),
+ACTIONS = tuple(
+    """
+    approxQuantile checkpoint collect corr count cov crosstab describe first foreach foreachPartition freqItems head
+    isEmpty localCheckpoint show summary tail take toArrow toPandas transpose
+    """.split()  # noqa: SIM905
 )
 """The methods of a DataFrame that read its data at once."""
 
 PATHS = ("csv", "json", "orc", "parquet", "save", "text", "xml")
 """The methods of a DataFrameWriter that take a path."""
+
+FROM_ROWS = ("csv", "json", "xml")
+"""The methods of a DataFrameReader that take a DataFrame of texts."""
 
 WRITES_V2 = ("append", "create", "createOrReplace", "overwrite", "overwritePartitions", "replace")
 
@@ -118,6 +101,8 @@ def _change_all() -> None:
     _change(frame, "rdd", _rdd)
     writers = import_module("pyspark.sql.readwriter")
     streams = import_module("pyspark.sql.streaming.readwriter").DataStreamWriter
+    for name in FROM_ROWS:
+        _change(writers.DataFrameReader, name, _of_rows)
     for writer in (writers.DataFrameWriter, streams):
         _change(writer, "__init__", _remembering_options)
         for name in ("option", "options"):
@@ -280,6 +265,20 @@ def _as_rdd(original: Any) -> Any:
         return original(frame, *args, **kwargs)
 
     return as_rdd
+
+
+def _of_rows(original: Any) -> Any:
+    """With a DataFrame in place of a path, the reader reads its rows now, and again later as an RDD."""
+
+    @wraps(original)
+    def read(reader: Any, *args: Any, **kwargs: Any) -> Any:
+        rows: Any = args[0] if args else kwargs.get("path")
+        is_frame = isinstance(rows, _frame())  # else it is a path, or an RDD
+        if is_frame and (locks := _locks_of(rows.sparkSession)) is not None:
+            locks.refuse_later(rows, f"spark.read.{original.__name__} of a DataFrame", UNDER_A_LEASE)
+        return original(reader, *args, **kwargs)
+
+    return read
 
 
 def _remembering_options(original: Any) -> Any:

@@ -300,6 +300,9 @@ def test_a_statement_whose_lease_was_freed_by_force_fails(
 def test_an_rdd_and_a_stream_would_read_without_locks(spark: SparkSession, locks: HiveLocks) -> None:
     with pytest.raises(InvalidRequest, match="an RDD reads dw"):
         day(spark).rdd  # noqa: B018
+    if spark.version >= "4.2":  # older ones take no DataFrame here
+        with pytest.raises(InvalidRequest, match=r"spark\.read\.json of a DataFrame reads dw"):
+            spark.read.json(day(spark).selectExpr("to_json(struct(*))"))
     stream = spark.readStream.format("rate").load().selectExpr("cast(value as int) k")
     with pytest.raises(InvalidRequest, match="write each batch with foreachBatch"):
         stream.writeStream.toTable("dw.t")

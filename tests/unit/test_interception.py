@@ -9,6 +9,7 @@ from unittest.mock import Mock
 
 import pytest
 
+from airflow_hivelock.locks import InvalidRequest
 from airflow_hivelock.spark import interception
 
 
@@ -42,3 +43,25 @@ def test_a_call_of_the_catalog_locks_its_table_in_any_order_of_arguments(
     method = interception._catalog(writes=True, database=original is dropDatabase)(original)
     method(SimpleNamespace(_sparkSession=None), *args, **kwargs)
     locks.call.assert_called_once_with(None, f"Catalog.{original.__name__}", *locked, True)
+
+
+class Frame:
+    """A DataFrame."""
+
+    sparkSession = None
+
+
+@pytest.mark.parametrize("call", [lambda read, rows: read(None, rows), lambda read, rows: read(None, path=rows)])
+def test_a_reader_of_a_dataframe_is_refused(monkeypatch: pytest.MonkeyPatch, call: Any) -> None:
+    """It reads the rows at once, and later as an RDD, which takes no locks."""
+    locks = Mock(refuse_later=Mock(side_effect=InvalidRequest("reads dw.t later")))
+    monkeypatch.setattr(interception, "_locks_of", lambda session: locks)
+    monkeypatch.setattr(interception, "_frame", lambda: Frame)
+    original = Mock(__name__="json")
+    read = interception._of_rows(original)
+    call(read, "/data/new.json")
+    assert original.called
+    original.reset_mock()
+    with pytest.raises(InvalidRequest, match="later"):
+        call(read, Frame())
+    assert not original.called
