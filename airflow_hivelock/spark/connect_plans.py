@@ -188,6 +188,7 @@ class ConnectPlans:
             collected.clear()
         self._known.forget()
         state.database = database
+        state.begin()
         before, runs = state.remember(), False
         try:
             for text in request.texts:

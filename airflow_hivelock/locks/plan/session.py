@@ -80,7 +80,13 @@ class SessionState(Generic[View]):
         self._meanings: dict[str | LockObject, list[tuple[int, View | None]]] = {}
         self._clock = itertools.count(1)
         self._then: int | None = None
-        self._references = itertools.count(1)
+        self._references = [0]  # a list, because copies share it
+
+    def begin(self) -> None:
+        """Begin the next text. The text before can have failed in a branch of a script, or in the query of a view."""
+        self.blocks = self.branches = 0
+        self.being_read.clear()
+        self._references[0] = 0
 
     def remember(self) -> Moment:
         """The state now, for a later :meth:`undo`."""
@@ -198,7 +204,8 @@ class SessionState(Generic[View]):
 
     def refers_again(self) -> int:
         """Count one more reference to a table. Return the count."""
-        return next(self._references)
+        self._references[0] += 1
+        return self._references[0]
 
     def _mean(self, name: str | LockObject, view: View | None) -> None:
         if self._then is None and (view is not None or name in self._meanings):

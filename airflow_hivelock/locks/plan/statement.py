@@ -106,8 +106,10 @@ def _explained(statement: Statement, planner: Planner) -> None:
             break
     session, planner.session = planner.session, planner.session.frozen()  # EXPLAIN does not change the session
     written = len(planner.writes)
-    _add(Cursor(replace(statement, tokens=tuple(cursor.rest()))), planner)
-    planner.session = session
+    try:
+        _add(Cursor(replace(statement, tokens=tuple(cursor.rest()))), planner)
+    finally:
+        planner.session = session  # a session of Spark Connect continues after a refusal
     if not (runs or planner.as_hive):
         planner.looks += planner.writes[written:]
         del planner.writes[written:]

@@ -1,0 +1,76 @@
+"""The plans of a session of Spark Connect: what one request leaves for the next one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from airflow_hivelock.locks.plan import query
+from airflow_hivelock.spark.connect_caches import Caches
+from airflow_hivelock.spark.connect_plans import ConnectPlans, Request
+from airflow_hivelock.spark.holding import NotPlanned
+
+UNKNOWN = "select * from made_elsewhere(1)"
+
+
+def answer(asked: str) -> list[Any]:
+    """The server's answer: it has the tables u, v and w, which have no partitions."""
+    if "current_catalog" in asked:
+        return [("spark_catalog", "dw")]
+    if asked.startswith("DESCRIBE"):
+        return [("x", "int"), ("# Detailed Table Information", ""), ("Type", "MANAGED"), ("Provider", "hive")]
+    name = asked.rpartition("LIKE ")[2].strip("'")
+    return [{"tableName": name, "isTemporary": False}] if name in ("u", "w") else []
+
+
+class Session:
+    def __init__(self) -> None:
+        self.plans = ConnectPlans(answer, Caches())
+
+    def run(self, text: str) -> tuple[list[str], list[str]]:
+        """What the statement *text* locks SHARED and EXCLUSIVE. It succeeds on the server if it is planned."""
+        request = Request((text,), command=True)
+        succeeded = False
+        try:
+            found = self.plans.plan(request)
+            succeeded = True
+        finally:
+            self.plans.ended(request, succeeded=succeeded)
+        plan = found[0] if found else None
+        return ([*map(str, plan.reads)], [*map(str, plan.writes)]) if plan else ([], [])
+
+
+@pytest.mark.parametrize(
+    "refused",
+    [
+        f"explain {UNKNOWN}",
+        f"begin if true then {UNKNOWN}; end if; end",
+        f"begin for r as select * from u do {UNKNOWN}; end for; end",
+        f"insert into u {UNKNOWN}",
+    ],
+)
+def test_a_refused_statement_changes_no_later_plan(refused: str) -> None:
+    session = Session()
+    session.run("create temporary view v as select * from u")
+    with pytest.raises(NotPlanned, match="made_elsewhere"):
+        session.run(refused)
+    session.run("create or replace temporary view v as select * from w")
+    assert session.run("insert into u select * from v") == (["dw.w"], ["dw.u"])
+
+
+def test_a_word_of_scripts_as_a_name_does_not_open_a_block_for_later_statements() -> None:
+    session = Session()
+    session.run("begin select begin from u; end")
+    session.run("declare name string default 'u'")
+    assert session.run("insert into identifier(name) select * from w") == (["dw.w"], ["dw.u"])
+
+
+def test_a_session_can_run_any_number_of_statements(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(query, "MOST_REFERENCES", 5)
+    session = Session()
+    session.run("create temporary view v as select * from w")
+    for _ in range(10):
+        assert session.run("insert into u select * from v") == (["dw.w"], ["dw.u"])
+    with pytest.raises(NotPlanned, match="refers to more than 5 tables"):
+        session.run("insert into u select * from v, v a, v b, v c")
