@@ -74,3 +74,12 @@ def test_a_session_can_run_any_number_of_statements(monkeypatch: pytest.MonkeyPa
         assert session.run("insert into u select * from v") == (["dw.w"], ["dw.u"])
     with pytest.raises(NotPlanned, match="refers to more than 5 tables"):
         session.run("insert into u select * from v, v a, v b, v c")
+
+
+def test_a_statement_that_ends_late_keeps_what_another_thread_has_created() -> None:
+    session = Session()
+    reads = Request(("select * from u",))  # the rows of a DataFrame, which another thread reads for long
+    session.plans.plan(reads)
+    session.run("create temporary function f() returns int return (select max(x) from w)")
+    session.plans.ended(reads, succeeded=True)
+    assert session.run("insert into u select f()") == (["dw.w"], ["dw.u"])

@@ -95,7 +95,8 @@ class SessionState(Generic[View]):
     def undo(self, before: Moment, after: Moment) -> None:
         """Undo the changes between the two moments: they came from statements that failed after planning."""
         for name, value in before.kept.items():
-            setattr(self, name, value)
+            if value != after.kept[name]:  # else another thread's statement may have changed it meanwhile
+                setattr(self, name, value)
         for found in self._meanings.values():
             found[:] = [each for each in found if not before.at < each[0] < after.at]
 
