@@ -81,6 +81,8 @@ def locks(sql: str) -> tuple[set[str], set[str]]:
         ("create view v default collation unicode as select id from big; select * from v", {"big"}, {"v"}),
         ("select name:a.b[0]::string from big", {"big"}, set()),
         ("explain drop table plain", {"plain"}, set()),
+        ("comment on column plain.name is 'x'", set(), {"plain"}),
+        ("comment on column spark_catalog.dw.plain.name is null", set(), {"plain"}),
     ],
 )
 def test_each_statement_is_planned(sql: str, read: set[str], written: set[str]) -> None:
@@ -104,6 +106,8 @@ def test_each_statement_is_planned(sql: str, read: set[str], written: set[str]) 
         ("begin case (select max(id) from big) when 1 then drop table plain; else drop table z; end case; end", {"big"}, {"plain", "z"}),
         ("begin declare exit handler for sqlexception begin drop table plain; end; select * from big; end", {"big"}, {"plain"}),
         ("a: begin begin drop table plain; end; end a", set(), {"plain"}),
+        ("begin declare c cursor for select id from big; open c; fetch next from c into x; close c; end", {"big"}, set()),
+        ("begin declare c cursor for select ?; open c using (select max(id) from big); fetch c into x, y; close c; end", {"big"}, set()),
         ("begin declare exit handler for sqlexception insert into plain select * from big; select 1; end", {"big"}, {"plain"}),
         ("begin declare exit handler for not found, sqlstate value '22012', a.b, sqlstate '42000' drop table plain; end", set(), {"plain"}),
         ("begin declare continue handler for divide_by_zero set x = (select max(id) from big); end", {"big"}, set()),
@@ -172,6 +176,7 @@ def test_a_script_changes_what_names_mean_between_its_branches() -> None:
         "drop table `a b`",
         "call lake.system.f(table => )",
         "import from '/x'",
+        "comment on column name is 'x'",
         "delete from (select 1)",
         "set catalog other",
         "select * from t where p = '${hivevar:p}'",

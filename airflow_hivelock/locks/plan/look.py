@@ -87,6 +87,12 @@ def comment(cursor: Cursor, planner: Planner) -> None:
     cursor.expect("COMMENT", "ON")
     if cursor.take_any(*DATABASES):
         planner.write(planner.database(cursor))
+    elif cursor.take("COLUMN"):
+        parts, place = cursor.name()
+        try:
+            planner.write(planner.session.resolve(parts[:-1] or ("",)))
+        except ValueError as error:
+            cursor.statement.refuse(place, str(error))
     else:
         cursor.expect("TABLE")
         planner.write(planner.table(cursor))

@@ -204,6 +204,14 @@ def _nothing(cursor: Cursor, _planner: Planner) -> None:
     no_query(cursor)
 
 
+def _cursor(cursor: Cursor, planner: Planner) -> None:
+    """``OPEN name [USING value, …]``, ``FETCH … INTO variable`` or ``CLOSE name``. DECLARE has the query of the cursor."""
+    while not cursor.done() and not cursor.take("USING"):
+        cursor.next()
+    if not cursor.done():
+        expressions(cursor, planner)
+
+
 def _use(cursor: Cursor, planner: Planner) -> None:
     cursor.expect("USE")
     if cursor.is_name(1):
@@ -342,6 +350,7 @@ _PLANS: dict[str, Callable[[Cursor, Planner], None]] = {
     "ANALYZE": _analyze,
     "CACHE": _cache,
     "CALL": _call,
+    "CLOSE": _cursor,
     "COMMENT": comment,
     "COMMIT": _nothing,
     "CREATE": _create,
@@ -353,10 +362,12 @@ _PLANS: dict[str, Callable[[Cursor, Planner], None]] = {
     "DROP": _drop,
     "EXECUTE": _execute,
     "EXPORT": _export,
+    "FETCH": _cursor,
     "IMPORT": _import,
     "LOAD": _load,
     "MERGE": _query,
     "MSCK": _repair,
+    "OPEN": _cursor,
     "OPTIMIZE": _optimize,
     "PREPARE": _prepare,
     "REFRESH": refresh,
