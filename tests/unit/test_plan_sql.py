@@ -185,6 +185,9 @@ def test_the_database_is_the_given_one_until_use() -> None:
     given: dict[str, Any] = {"unpartitioned": ["a.t", "b.t"]}
     assert locks("select * from t", database="a", **given) == ["S a", "S a.t"]
     assert locks("use b; select * from t", database="a", **given) == ["S b", "S b.t"]
+    # In Spark it names the catalog of Hive's tables.
+    assert locks("use `spark_catalog`; select * from t", database="a", **given) == ["S a", "S a.t"]
+    assert locks("use spark_catalog.b; select * from t", database="a", **given) == ["S b", "S b.t"]
 
 
 class Views:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from sqlglot import TokenType, exp
 
 from airflow_hivelock.locks.hive.transactional import Write
+from airflow_hivelock.locks.model.object import CATALOG
 from airflow_hivelock.locks.plan.alter import alter
 from airflow_hivelock.locks.plan.create import DATABASES, create, drop, no_query, view_query
 from airflow_hivelock.locks.plan.cursor import Cursor
@@ -214,9 +215,11 @@ def _cursor(cursor: Cursor, planner: Planner) -> None:
 
 def _use(cursor: Cursor, planner: Planner) -> None:
     cursor.expect("USE")
-    if cursor.is_name(1):
-        cursor.take_any(*DATABASES)
-    planner.session.use(planner.database(cursor).database)
+    is_database = cursor.is_name(1) and cursor.take_any(*DATABASES)
+    start = cursor.at
+    if is_database or [each.lower() for each in cursor.name()[0]] != [CATALOG]:  # else Spark keeps the database
+        cursor.at = start
+        planner.session.use(planner.database(cursor).database)
     cursor.end()
 
 
