@@ -190,6 +190,13 @@ def test_the_database_is_the_given_one_until_use() -> None:
     assert locks("use spark_catalog.b; select * from t", database="a", **given) == ["S b", "S b.t"]
 
 
+def test_a_renamed_temporary_table_hides_no_other_table() -> None:
+    sql = (
+        "create temporary table t1 as select 1; alter table t1 rename to t9; insert into t9 select 2; select * from t1"
+    )
+    assert locks(sql, unpartitioned=["default.t1"]) == ["S t1"]
+
+
 class Views:
     """Views by their text."""
 

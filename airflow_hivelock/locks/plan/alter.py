@@ -200,8 +200,12 @@ def _rename(cursor: Cursor, planner: Planner, table: LockObject, spec: Spec | No
     if spec is None:
         names = _new_names(planner, table, *planner.named(cursor))
         planner.write(table)
-        if not planner.session.is_temporary(table):
-            _take_names(planner, names)
+        if planner.session.is_temporary(table):
+            planner.session.forget((table.database, table.table))
+            planner.session.add_temporary(names[0])
+            cursor.end()
+            return
+        _take_names(planner, names)
         for name in names:
             planner.session.add_made(name)
     else:
