@@ -53,7 +53,11 @@ class NamesOfPlans:
         self._others = others
 
     def named(self, node: Any) -> list[LockObject]:
-        """The tables and databases in a command, in its order. Temporary views are omitted."""
+        """The tables and databases in a command, in its order. Temporary views and those of other catalogs are omitted."""
+        return list(dict.fromkeys(each for each in self.places(node) if each is not None))
+
+    def places(self, node: Any) -> list[LockObject | None]:
+        """As :meth:`named`, with None for each omitted one."""
         found: list[LockObject | None] = []
         for child in items(node.children()):
             found += self._resolved(child)
@@ -72,7 +76,7 @@ class NamesOfPlans:
                 found.append(self.of_relation(each))
             elif isinstance(each, str) and kind(node) in _NAME_DATABASES:
                 found.append(LockObject(each))
-        return list(dict.fromkeys(each for each in found if each is not None))
+        return found
 
     def _resolved(self, node: Any) -> Iterator[LockObject | None]:
         name = kind(node)
@@ -113,6 +117,12 @@ class NamesOfPlans:
                 names[1:1] = self._manager.currentNamespace()
         if self._covers(names[0], names[1:]):
             yield LockObject(names[-2], names[-1])
+
+    def of_database(self, parts: Any) -> Iterator[LockObject]:
+        """The database of that name. Empty if its tables need no lock."""
+        *catalog, name = (str(part) for part in items(parts))
+        if self._covers(catalog[0] if catalog else self._manager.currentCatalog().name(), [name]):
+            yield LockObject(name)
 
     def _covers(self, catalog: str, parts: Iterable[str]) -> bool:
         if catalog in self._catalogs:

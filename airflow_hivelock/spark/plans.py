@@ -114,14 +114,17 @@ class SessionPlans:
             reader.write_path(path)
         return plan_touched(planner)
 
-    def of_table(self, session: Any, table: str, *, writes: bool) -> Plan:
-        """The locks of a call of ``spark.catalog`` on *table*.
+    def of_call(self, session: Any, table: str, database: str, *, writes: bool) -> Plan:
+        """The locks of a call of ``spark.catalog`` on *table*, or on *database*.
 
-        :param writes: the call changes the table. Otherwise it reads the table's data.
+        :param writes: the call changes it. Otherwise it reads the table's data.
         """
         planner, reader, _ = self._begin(session)
-        parts = session.sessionState().sqlParser().parseMultipartIdentifier(table)
-        reader.write_table(parts) if writes else reader.read_table(parts)
+        parts = session.sessionState().sqlParser().parseMultipartIdentifier(table or database)
+        if database:
+            reader.write_database(parts)
+        else:
+            reader.write_table(parts) if writes else reader.read_table(parts)
         return plan_touched(planner)
 
     def _read(

@@ -69,6 +69,10 @@ class PlanReader:
         """
         self._planner.write(*self._names.of_parts(parts), how=Write.OVERWRITE)
 
+    def write_database(self, parts: Any) -> None:
+        """Add a write of a database."""
+        self._planner.write(*self._names.of_database(parts))
+
     def read_table(self, parts: Any) -> None:
         """Add a read of a whole table."""
         for found in self._names.of_parts(parts):
@@ -105,9 +109,9 @@ class PlanReader:
         elif name in commands.SCANS:
             self._analyse(node, name)
         elif name in commands.COPIES:
-            made, *copied = self._names.named(node)
-            self._planner.write(made)
-            self._planner.look(*copied)
+            made, *copied = self._names.places(node)  # each can be in another catalog
+            self._planner.write(*(each for each in (made,) if each is not None))
+            self._planner.look(*(each for each in copied if each is not None))
         elif name in commands.RENAMES:
             self._rename(node)
         elif name == "SetVariable":

@@ -8,13 +8,12 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from airflow_hivelock.locks.errors import InvalidRequest
-from airflow_hivelock.locks.model import LockObject
-from airflow_hivelock.locks.plan.text import Plan
 from airflow_hivelock.spark.holding import Planned, hold, planned
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from airflow_hivelock.locks.plan.text import Plan
     from airflow_hivelock.spark.leases import DriverLeases
     from airflow_hivelock.spark.plans import SessionPlans
 
@@ -84,10 +83,7 @@ class StatementLocks:
         """Hold the locks of a call of ``spark.catalog``. The call changes a table or a database, or reads a table's data."""
 
         def plan() -> Planned:
-            if database:
-                found = Plan([], [LockObject(database)], {})
-            else:
-                found = self._plans.of_table(session._jsparkSession, table, writes=writes)
+            found = self._plans.of_call(session._jsparkSession, table, database, writes=writes)
             # No change of a rival matters, because the lock is on the whole table or database.
             whole: Planned = Planned(found, lambda: whole)
             return whole

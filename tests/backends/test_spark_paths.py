@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import pyspark
 import pytest
+from pyspark.sql.catalog import Catalog
 
-from airflow_hivelock.locks import InvalidRequest, LockManager
+from airflow_hivelock.locks import InvalidRequest, LockManager, LockMode
 from airflow_hivelock.spark import enable_hive_locks
 from tests.backends.conftest import URL
 from tests.support.local_spark import local_spark
@@ -221,6 +222,32 @@ def test_a_name_is_in_the_current_catalog(write: str, spark: SparkSession, manag
             locks.disable()
         history += 1
         assert len(manager.history()) == history
+
+
+def test_a_table_like_one_of_another_catalog(spark: SparkSession, manager: LockManager) -> None:
+    """Spark refuses to create it, so only the locks count."""
+    for name, value in LAKE.items():
+        spark.conf.set(f"spark.sql.catalog.lake{name}", value)
+    spark.sql("create namespace lake.s")
+    spark.sql("create table lake.s.b (k int)")
+    history = {past.lease_id for past in manager.history()}
+    locks = enable_hive_locks(spark, URL, others=["lake"])
+    try:
+        for sql in ("create table lake.s.a like lake.s.b", "create table lake.s.a like dw.target"):
+            with pytest.raises(Exception, match=r"CREATE TABLE LIKE|REQUIRES_SINGLE_PART|SYNTAX"):
+                spark.sql(sql)
+    finally:
+        locks.disable()
+    taken = [lock for past in manager.history() if past.lease_id not in history for lock in past.locks]
+    assert not any(lock.mode is LockMode.EXCLUSIVE for lock in taken)
+
+
+@pytest.mark.skipif(not hasattr(Catalog, "dropDatabase"), reason="Spark 4.2 added it")
+def test_a_database_is_dropped_by_its_name_with_a_catalog(spark: SparkSession, taken: Callable[[], list[str]]) -> None:
+    spark.sql("create database gone")
+    taken()
+    spark.catalog.dropDatabase("spark_catalog.gone")
+    assert taken() == ["gone!"]
 
 
 def test_a_lease_of_a_view_holds_the_tables_of_the_database_where_it_was_created(
