@@ -35,11 +35,7 @@ if TYPE_CHECKING:
     from airflow_hivelock.locks.plan.sql import Statement
 
 
-_SETTINGS = frozenset(
-    """
-    ABORT ADD CLEAR COMPILE CRYPTO ERASURE GRANT KILL LIST RELOAD RESET REVOKE SET UNCACHE
-    """.split()  # noqa: SIM905
-)
+_SETTINGS = tuple("ABORT ADD CLEAR COMPILE CRYPTO ERASURE GRANT KILL LIST RELOAD RESET REVOKE SET UNCACHE".split())  # noqa: SIM905
 """Statements that lock nothing. Their values are not SQL, and can contain any text."""
 
 _EXPLAIN = frozenset(
@@ -52,6 +48,10 @@ _EXPLAIN = frozenset(
 
 _NO_DATA_OF = ("ls", "lsr", "mkdir", "touchz", "test", "du", "dus", "count", "stat", "df", "help", "usage")
 """DFS commands that read no data: they list names, or create empty files and directories."""
+
+
+_OF_TWO_TABLES = {"add_files": ("table", "source_table"), "snapshot": ("source_table", "table")}
+"""Procedures of Iceberg about two tables, with the order of their arguments."""
 
 
 def add(statement: Statement, planner: Planner) -> None:
@@ -186,18 +186,22 @@ def _call(cursor: Cursor, planner: Planner) -> None:
     """A procedure of Iceberg or Hudi with its table's name: ``CALL c.system.expire_snapshots(table => 'db.t')``."""
     cursor.expect("CALL")
     procedure = cursor.name()[0][-1]
-    named = None
+    by_place = _OF_TWO_TABLES.get(procedure.lower(), ("table",))
+    named: dict[str, str | None] = {}
     while not cursor.done():
         token = cursor.next()
-        if token.text.lower() in ("table", "source_table") and (cursor.take("=>") or cursor.take("=")):
-            named = cursor.constant()
-            break
-        if cursor.is_type(TokenType.STRING) and named is None and token.text == "(":
-            named = cursor.constant()
-    parts = tuple(each.strip("`") for each in (named or "").split("."))
-    if not all(part.replace("_", "a").isalnum() for part in parts):
-        cursor.statement.refuse(cursor.statement.tokens[0], f"cannot tell which table {procedure} changes")
-    planner.write(planner.session.resolve(parts[-2:]), how=Write.CHANGE)
+        name = token.text.lower()
+        if name in ("table", "source_table") and (cursor.take("=>") or cursor.take("=")):
+            named[name] = cursor.constant()
+        elif len(named) < len(by_place) and cursor.is_type(TokenType.STRING) and name == ("," if named else "("):
+            named[by_place[len(named)]] = cursor.constant()
+    if "/" in (named.get("source_table") or ""):  # `parquet`.`/data`
+        del named["source_table"]
+    for text in named.values() or (None,):
+        parts = tuple(each.strip("`") for each in (text or "").split("."))
+        if not all(part.replace("_", "a").isalnum() for part in parts):
+            cursor.statement.refuse(cursor.statement.tokens[0], f"cannot tell which table {procedure} changes")
+        planner.write(planner.session.resolve(parts[-2:]), how=Write.CHANGE)
 
 
 def _nothing(cursor: Cursor, _planner: Planner) -> None:
