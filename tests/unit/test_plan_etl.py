@@ -86,6 +86,8 @@ def locks(sql: str) -> tuple[set[str], set[str]]:
         ("create view v default collation unicode as select id from big; select * from v", {"big"}, {"v"}),
         ("select name:a.b[0]::string from big", {"big"}, set()),
         ("explain drop table plain", {"plain"}, set()),
+        ("create table n select id from big", {"big"}, {"n"}),
+        ("create table n using parquet options (a 'b') select id from big", {"big"}, {"n"}),
         ("comment on column plain.name is 'x'", set(), {"plain"}),
         ("comment on column spark_catalog.dw.plain.name is null", set(), {"plain"}),
     ],

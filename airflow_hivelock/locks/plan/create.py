@@ -171,7 +171,7 @@ def _table(cursor: Cursor, planner: Planner, temporary: bool, replace: bool, mat
     _options(cursor, planner)
     planner.look(LockObject(target.database))
     query = None
-    if has_query := cursor.take("AS"):
+    if has_query := cursor.take("AS") or cursor.sees("SELECT"):
         tree = planner.read(cursor.statement, cursor.rest())
         if materialized:
             query = Named(tree, planner.reader(cursor.statement, planner.session.frozen()), {})
@@ -188,7 +188,7 @@ def _options(cursor: Cursor, planner: Planner) -> bool:
     """Pass the clauses before AS and a query, or before the end. Return whether USING is one of them."""
     using = False
     while not cursor.done():
-        if cursor.sees("AS") and cursor.word(1) in QUERY:
+        if (cursor.sees("AS") and cursor.word(1) in QUERY) or cursor.sees("SELECT"):  # Spark needs no AS after a table
             return using
         if cursor.take("DEFAULT", "COLLATION"):
             cursor.identifier()
