@@ -29,6 +29,12 @@ def is_global(parts: Sequence[str]) -> bool:
     return len(parts) == 2 and parts[0].lower() == GLOBAL
 
 
+def _as_temporary(parts: Sequence[str]) -> str:
+    """The name of the temporary view that *parts* can mean. Empty for a name in a database. Spark 4.3 knows ``session.v``."""
+    *where, name = (part.lower() for part in parts)
+    return name if where in ([], ["session"], ["system", "session"]) else ""
+
+
 _KEPT = ("variables", "texts", "prepared", "functions", "made", "materialized", "_temporary")
 
 
@@ -143,7 +149,7 @@ class SessionState(Generic[View]):
 
         In a frozen state the first is the meaning at that time, and the others are later meanings.
         """
-        if len(parts) == 1 and (found := self._since(parts[0].lower()))[0] is not None:
+        if (name := _as_temporary(parts)) and (found := self._since(name))[0] is not None:
             return found
         return self._since(self.resolve(parts))
 
@@ -191,12 +197,13 @@ class SessionState(Generic[View]):
                 self._temporary.remove(target)
             return True
         if (was_view := self.is_temporary_view(parts)) and not is_global(parts):
-            self._mean(parts[0].lower(), None)
+            self._mean(parts[-1].lower(), None)
         return was_view
 
     def is_temporary_view(self, parts: tuple[str, ...]) -> bool:
         """Whether *parts* name a temporary view of this session."""
-        return is_global(parts) or (len(parts) == 1 and self._since(parts[0].lower())[0] is not None)
+        name = _as_temporary(parts)
+        return is_global(parts) or bool(name and self._since(name)[0] is not None)
 
     def view_text(self, target: LockObject, kind: str = "VIRTUAL_VIEW") -> str | None:
         """The query text of *target*. None if it is no view of that *kind*, or its text is not known."""
