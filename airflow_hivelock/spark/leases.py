@@ -206,9 +206,10 @@ class DriverLeases:
 
     def _acquire(self, plan: Plan, query: str) -> Lease:
         progress = Progress(rules.named(rules.with_parents(plan.reads, plan.writes)), self._progress)
+        owner = f"{self._driver}, statement {next(_numbers)}"
         try:
             lease = self._manager.acquire(
-                owner=f"{self._driver}, statement {next(_numbers)}",
+                owner=owner,
                 reads=plan.reads,
                 writes=plan.writes,
                 lease_s=self._lease_s,
@@ -216,6 +217,10 @@ class DriverLeases:
                 query=query,
                 tell=progress.tell,
             )
+        except KeyboardInterrupt:
+            if granted := self._manager.lease_of(owner):  # Ctrl-C came just after the grant
+                self._renewal.release(granted)
+            raise
         finally:
             progress.end()
         return self._record(lease, *self._work) if self._work is not None else lease

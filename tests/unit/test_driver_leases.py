@@ -274,3 +274,19 @@ def test_a_lease_that_another_thread_has_ended_covers_no_later_statement(
     with mine.locked(plan, "the next statement"):
         assert len(manager.leases()) == 1
     assert not mine.name_data
+
+
+def test_a_grant_that_an_interrupt_hides_is_released(
+    driver: list[DriverLeases], manager: LockManager, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    acquire = manager.acquire
+
+    def interrupted(**request: Any) -> Any:
+        acquire(**request)
+        raise KeyboardInterrupt
+
+    mine = of(driver, manager)
+    monkeypatch.setattr(manager, "acquire", interrupted)
+    with pytest.raises(KeyboardInterrupt), mine.locked(PLAN, "insert"):
+        pass
+    assert manager.leases() == []
