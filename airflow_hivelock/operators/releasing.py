@@ -7,6 +7,7 @@ from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from airflow.providers.common.compat.sdk import TaskInstanceState
+from airflow.sdk.bases.operator import get_merged_defaults
 
 from airflow_hivelock import comms
 from airflow_hivelock.hooks import HiveLockHook
@@ -151,4 +152,10 @@ class Instances:
 
 
 def _argument(task: Any, name: str) -> Any:
-    return task.partial_kwargs.get(name) if task.is_mapped else getattr(task, name)
+    if not task.is_mapped:
+        return getattr(task, name)
+    given = task.partial_kwargs
+    if name in given:
+        return given[name]
+    # Airflow adds the default_args of the DAG and of task groups only when it makes the operator of a map index.
+    return get_merged_defaults(task.dag, task.task_group, None, given.get("default_args"))[0].get(name)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from datetime import timedelta
 from functools import partial
@@ -11,7 +12,7 @@ from unittest.mock import Mock
 from airflow.providers.standard.operators.empty import EmptyOperator
 from airflow.sdk import task
 
-from airflow_hivelock import HiveLockOperator, HiveUnlockOperator
+from airflow_hivelock import HiveLockHook, HiveLockOperator, HiveUnlockOperator
 from airflow_hivelock.locks import StoreUnavailable, pending
 from airflow_hivelock.operators import lock as lock_operator
 from tests.airflow.tasks import DAY, NAMES
@@ -52,6 +53,25 @@ class TestUnlock:
             lock >> EmptyOperator(task_id="job") >> unlock
         assert run(releases, logical_date=DAY).state == "success"
         assert not manager.show()
+
+    def test_it_frees_every_map_index_in_the_lock_store_of_default_args(
+        self, run: Run, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """The unlock task looked in the lock store of hivelock_default, succeeded, and freed nothing."""
+        extra = {"backend": "memory", "installation": "here"}
+        monkeypatch.setenv("AIRFLOW_CONN_OTHER", json.dumps({"conn_type": "hivelock", "host": "other", "extra": extra}))
+        held: list[str] = []
+        with dag(default_args={"hivelock_conn_id": "other"}) as releases:
+            lock = HiveLockOperator.partial(task_id="lock").expand(writes=[["dw.a"], ["dw.b"]])
+
+            @task
+            def job() -> None:
+                held.extend(str(holder.object) for holder in HiveLockHook("other").manager().show())
+
+            lock >> job() >> HiveUnlockOperator(task_id="unlock").as_teardown(setups=lock)  # type: ignore[arg-type]
+        assert run(releases, logical_date=DAY).state == "success"
+        assert {"dw.a", "dw.b"} <= set(held)
+        assert not HiveLockHook("other").manager().show()
 
     def test_it_frees_the_lease_that_it_is_given(self, manager: LockManager, run: Run) -> None:
         with dag() as releases:
