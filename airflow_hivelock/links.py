@@ -20,6 +20,15 @@ HELD_WITH = "hivelock_connection"
 """The XCom in which ``hold()`` stores its connection id. The link of its task needs that id."""
 
 
+class Linked:
+    """A mixin for operators whose link the API server makes. It adds their connection to the serialized DAG."""
+
+    @classmethod
+    def get_serialized_fields(cls) -> frozenset[str]:
+        fields: frozenset[str] = super().get_serialized_fields()  # type: ignore[misc]
+        return fields | {"hivelock_conn_id"}
+
+
 class HiveLocksLink(BaseOperatorLink):
     """A link from a task to the locks that it holds or waits for.
 
@@ -30,7 +39,8 @@ class HiveLocksLink(BaseOperatorLink):
     name = "Hive locks"
 
     def get_link(self, operator: Any, *, ti_key: TaskInstanceKey) -> str:
-        return page_link(ti_key, getattr(operator, "hivelock_conn_id", None))
+        given = getattr(operator, "partial_kwargs", {})  # the API server has no operator of a map index
+        return page_link(ti_key, getattr(operator, "hivelock_conn_id", None) or given.get("hivelock_conn_id"))
 
 
 def page_link(ti_key: TaskInstanceKey, connection: str | None) -> str:

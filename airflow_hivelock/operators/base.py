@@ -11,6 +11,7 @@ from airflow.triggers.base import StartTriggerArgs
 
 from airflow_hivelock import compat
 from airflow_hivelock.hooks import HiveLockHook
+from airflow_hivelock.links import Linked
 from airflow_hivelock.locks import formats
 from airflow_hivelock.locks.errors import InvalidRequest
 from airflow_hivelock.operators.arguments import CheckedPartial, check_names, is_reference
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
     from airflow_hivelock.locks.model import LockRequest
 
 
-class NamesLocks(StrictNames, BaseOperator):
+class NamesLocks(Linked, StrictNames, BaseOperator):
     """The base class of the operators that have ``reads`` and ``writes``.
 
     :param reads: the data to read, such as ``dw.flights/dt={{ ds }}``: a database, a table, a partition or a range of

@@ -10,6 +10,7 @@ from airflow.providers.common.compat.sdk import AirflowException, BaseOperator, 
 
 from airflow_hivelock import metrics
 from airflow_hivelock.hooks import HiveLockHook
+from airflow_hivelock.links import Linked
 from airflow_hivelock.locks import rules
 from airflow_hivelock.locks.errors import InvalidRequest
 from airflow_hivelock.locks.invalid import printable
@@ -104,7 +105,7 @@ class HiveLockOperator(AcquiresLocks):
             raise
 
 
-class HiveUnlockOperator(ReleasesLocks, BaseOperator):
+class HiveUnlockOperator(Linked, ReleasesLocks, BaseOperator):
     """Release the locks of HiveLockOperators. Use it as ``.as_teardown(setups=lock)``.
 
     The task first waits until no task between the HiveLockOperators and this one works. It succeeds if the locks are

@@ -48,18 +48,21 @@ def test_airflow_knows_the_link_for_the_operators_of_the_package() -> None:
 
 def test_the_api_server_makes_it_for_a_task_that_no_worker_has_ever_run(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(DagSerialization, "_load_operator_extra_links", True)  # no scheduler is in this process
+    named: dict[str, Any] = {"hivelock_conn_id": "staging"}
     with DAG("dag", schedule=None, start_date=datetime(2013, 1, 1, tzinfo=UTC)) as dag:
-        HiveLockOperator(task_id="lock", writes=["dw.t"]) >> HiveUnlockOperator(task_id="unlock")
-        HiveLockSensor(task_id="sensor", writes=["dw.t"])
-        HiveLockedSparkSubmitOperator(task_id="spark", writes=["dw.t"])
-        HiveLockOperator.partial(task_id="mapped").expand(writes=[["dw.t"], ["dw.u"]])
+        HiveLockOperator(task_id="lock", writes=["dw.t"], **named) >> HiveUnlockOperator(task_id="unlock", **named)
+        HiveLockSensor(task_id="sensor", writes=["dw.t"], **named)
+        HiveLockedSparkSubmitOperator(task_id="spark", writes=["dw.t"], **named)
+        HiveLockOperator.partial(task_id="mapped", **named).expand(writes=[["dw.t"], ["dw.u"]])
         BashOperator(task_id="other", bash_command="true")
     served = DagSerialization.from_dict(DagSerialization.to_dict(dag)).task_dict
     made = {task_id: task.operator_extra_link_dict.get("Hive locks") for task_id, task in served.items()}
     assert made.pop("other") is None
     for task_id, link in made.items():
         assert link is not None, task_id
-        assert "&task=load&" in link.get_link(served[task_id], ti_key=KEY), task_id
+        made_link = link.get_link(served[task_id], ti_key=KEY)
+        assert "&task=load&" in made_link, task_id
+        assert made_link.endswith("&connection=staging"), f"{task_id}: it opens another lock store"
 
 
 def test_a_task_that_calls_hold_has_a_link_and_one_that_does_not_has_none(
