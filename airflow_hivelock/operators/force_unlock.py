@@ -76,12 +76,18 @@ class HiveForceUnlockOperator(BaseOperator):
             check_span({"task_id": self.task_id, "min_age": self.min_age}, "min_age")
         if not is_rendered(self.only_report) and not isinstance(self.only_report, bool):
             raise InvalidRequest(f"{self.task_id}: dry_run={self.only_report!r} is invalid. Use True or False")
-        if not self.reason.strip():
+        if not is_rendered(self.reason):
+            self._check_reason()
+
+    def _check_reason(self) -> None:
+        # A native template can turn a text such as "42" into a number.
+        if self.reason is None or not str(self.reason).strip():
             raise InvalidRequest(f"{self.task_id}: the reason is empty. The audit trail needs one")
 
     def execute(self, context: Any) -> dict[str, list[dict[str, str]]]:
         """Free the leases. Return the freed leases (with ``dry_run``, those that would be) and the others, each as
         lease, owner and reason."""
+        self._check_reason()
         for name, value, kind in (("dry_run", self.only_report, bool), ("min_age", self.min_age, timedelta)):
             if not isinstance(value, kind):
                 raise InvalidRequest(
@@ -123,7 +129,7 @@ class HiveForceUnlockOperator(BaseOperator):
 
     def _judge(self, hook: HiveLockHook, manager: LockManager, holder: Holder, lease: Lease | None) -> Verdict:
         if not self.stale:
-            return Verdict(True, self.reason)
+            return Verdict(True, str(self.reason))
         if lease is None:
             return _RELEASED
         assert isinstance(self.min_age, timedelta)

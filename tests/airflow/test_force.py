@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from airflow.sdk import DAG
+from airflow.sdk import DAG, task
 from airflow.sdk.exceptions import AirflowRuntimeError, ErrorType
 from airflow.sdk.execution_time import task_runner
 from airflow.sdk.execution_time.comms import DagRunStateResult, ErrorResponse, GetDagRunState, TaskStatesResult
@@ -237,6 +237,30 @@ def test_a_template_that_became_no_list_of_names_frees_nothing(wrong: dict[str, 
     )
     operator.leases, operator.objects = wrong.get("leases"), wrong.get("objects")
     with pytest.raises(InvalidRequest, match=f"{next(iter(wrong))} is .*, not a list of names. If it is a template"):
+        HiveForceUnlockOperator.execute.__wrapped__(operator, Context())  # type: ignore[attr-defined]
+    assert manager.leases()
+
+
+def test_the_reason_can_come_from_another_task(manager: LockManager, run: Run) -> None:
+    """The DAG could not be imported: 'PlainXComArg' object has no attribute 'strip'."""
+    lease = acquire(manager)
+    with DAG("force", schedule=None, start_date=DAY) as forces:
+
+        @task
+        def why() -> str:
+            return "ticket 42"
+
+        HiveForceUnlockOperator(task_id="force", leases=[lease.id], stale=False, reason=why())  # type: ignore[arg-type]
+    assert run(forces, logical_date=DAY).state == "success"
+    assert "ticket 42" in manager.audit()[0].reason
+
+
+@pytest.mark.parametrize("rendered", [None, " "])
+def test_a_reason_that_a_template_left_empty_frees_nothing(rendered: str | None, manager: LockManager) -> None:
+    lease = acquire(manager)
+    operator = HiveForceUnlockOperator(task_id="force", leases=[lease.id], stale=False, reason="{{ why }}")
+    operator.reason = rendered  # type: ignore[assignment]
+    with pytest.raises(InvalidRequest, match="the reason is empty"):
         HiveForceUnlockOperator.execute.__wrapped__(operator, Context())  # type: ignore[attr-defined]
     assert manager.leases()
 
