@@ -237,7 +237,7 @@ class HiveUnlockOperator(Linked, ReleasesLocks, BaseOperator):
         return [owner for owner in owners if owner]
 
     def _given(self) -> list[Lease]:
-        given = [self.lease] if isinstance(self.lease, dict) else list(self.lease)
+        given = [self.lease] if isinstance(self.lease, dict | str) else list(self.lease)
         return [Lease.from_json(lease) for lease in given if lease is not None and lease != OFF]
 
     def _leases(self, run_id: str) -> Iterator[tuple[LockManager, Lease]]:

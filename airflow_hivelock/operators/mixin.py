@@ -25,7 +25,7 @@ from airflow_hivelock.operators.acquiring import AcquiresLocks, check_unanswered
 from airflow_hivelock.operators.assets import names_of_assets
 from airflow_hivelock.operators.base import NamesLocks
 from airflow_hivelock.operators.inspection import check_order
-from airflow_hivelock.operators.passed import check_lease_dag_id, standing, work_name
+from airflow_hivelock.operators.passed import check_lease_dag_id, check_not_empty, standing, work_name
 from airflow_hivelock.operators.submitting import SubmitsJobs
 from airflow_hivelock.spark import URL
 from airflow_hivelock.spec import OFF, LockSpec
@@ -123,6 +123,7 @@ class HiveLockMixin(SubmitsJobs, AcquiresLocks):
         cls.operator_extra_links = own  # type: ignore[assignment]
 
     def execute(self, context: Any) -> Any:
+        check_not_empty(self)
         self.get_ready()
         lease = self._adopt_late(context, 0) if self.lease is not None else self._acquire_late(context, FIRST)
         with self._under(lease, context):

@@ -31,6 +31,18 @@ def check_lease_dag_id(task_id: Any, lease_dag_id: Any, lease: Any) -> None:
         raise InvalidRequest(f"{task_id}: lease_dag_id={lease_dag_id!r} is for a lease of another DAG. Pass lease too")
 
 
+def check_not_empty(task: Any) -> None:
+    """Check that the lease which was passed to *task* was not rendered to None. The task names no locks of its own.
+
+    :raises InvalidRequest: it was.
+    """
+    if task.lease is None and not (task.reads or task.writes or task.lock_sql):
+        raise InvalidRequest(
+            f"{task.task_id}: the passed lease is empty, because its lock task has returned none. Perhaps a user has marked "
+            "that task as success. Clear the lock task"
+        )
+
+
 def is_foreign(lease: Lease, me: Owner) -> bool:
     """Whether another run, of any DAG, has acquired *lease*."""
     owner = Owner.parse(lease.owner)

@@ -111,6 +111,29 @@ def test_naming_one_dag_admits_no_other(manager: LockManager, use: Use) -> None:
     assert held(manager) == {VICTIM}
 
 
+@USES
+def test_a_template_that_rendered_to_no_text_is_no_lease(manager: LockManager, use: Use) -> None:
+    """The unlock task succeeded, and freed nothing."""
+    with dag(params={"lease": ""}) as uses:
+        use.task("{{ params.lease }}", lease_dag_id="payroll")
+    assert use.state(uses) == "failed"
+    assert "is not a lease" in use.errors[0]
+
+
+@pytest.mark.parametrize("kind", [WORKS])
+def test_the_lease_of_a_lock_task_that_a_user_marked_as_success_is_empty(manager: LockManager, use: Use) -> None:
+    """The message was: name at least one object in reads or writes."""
+    with dag() as uses:
+
+        @task
+        def marked() -> None:
+            """Leave no XCom."""
+
+        use.task(marked())
+    assert use.state(uses) == "failed"
+    assert "Clear the lock task" in use.errors[0]
+
+
 @pytest.mark.parametrize("task_id", ["own", "python/-1/0a1b2c3d"])
 def test_an_xcom_does_not_free_the_lease_of_work_that_runs(manager: LockManager, run: Run, task_id: str) -> None:
     """For a task under locks, and for one with ``hold()``."""
