@@ -2,7 +2,7 @@
 
 import { h } from "./dom.js";
 import { count } from "./format.js";
-import { ownerCell, ownerKey, ownerText } from "./owners.js";
+import { ownerCell, ownerFilter, ownerKey, ownerText } from "./owners.js";
 import { Table } from "./table.js";
 
 /**
@@ -50,11 +50,11 @@ export function groupsRows(answer, words) {
   const { groups, owners } = answer;
   /** @type {(member: Answer.Member) => Member} */
   const withOwner = (member) => ({ ...member, owner: owners[member.o] });
-  const wanted = words.toLowerCase().split(/\s+/).filter(Boolean);
+  const matches = ownerFilter(words);
   return groups
     .map((group, index) => ({ ...group, key: `${group.name} ${index}`, sign: JSON.stringify(group), holding: group.holding.map(withOwner), waiting: group.waiting.map(withOwner) }))
     .filter((group) => {
       const texts = [group.name.toLowerCase(), ...[...group.holding, ...group.waiting].map(({ owner }) => ownerKey(owner))];
-      return texts.some((text) => wanted.every((word) => text.includes(word)));
+      return texts.some(matches);
     });
 }

@@ -1,6 +1,6 @@
 // The model: the server's answer, prepared to be filtered, sorted and drawn.
 
-import { ownerKey, ownerText } from "./owners.js";
+import { ownerFilter, ownerKey, ownerText } from "./owners.js";
 
 /**
  * @typedef {Answer.Lease & {owner: Answer.Owner}} Lease
@@ -224,22 +224,16 @@ export function stateOf({ lease, lost }) {
 }
 
 /**
- * @param {string[]} words
- * @param {string} text
- */
-const matchesOwner = (words, text) => words.every((word) => text.includes(word));
-
-/**
  * @param {Filters} filters
  * @returns {(lock: Lock) => boolean}
  */
 export function lockFilter({ object, owner, state, parents }) {
   const wanted = object.trim().toLowerCase();
-  const words = owner.toLowerCase().split(/\s+/).filter(Boolean);
+  const matchesOwner = ownerFilter(owner);
   return (lock) =>
     (parents || !lock.onParent || (state === "contended" && lock.waiters.size > 0)) &&
     (wanted === "" || lock.object.toLowerCase().includes(wanted)) &&
-    matchesOwner(words, lock.text) &&
+    matchesOwner(lock.text) &&
     (state === "" ||
       (state === "contended" && lock.waiters.size > 0) ||
       (state === "exclusive" && lock.mode === "X") ||
@@ -252,7 +246,7 @@ export function lockFilter({ object, owner, state, parents }) {
  */
 export function rowFilter({ object, owner }) {
   const wanted = object.trim().toLowerCase();
-  const words = owner.toLowerCase().split(/\s+/).filter(Boolean);
+  const matchesOwner = ownerFilter(owner);
   return (row) =>
-    matchesOwner(words, row.text) && (wanted === "" || row.locks.some(([name]) => name.toLowerCase().includes(wanted)));
+    matchesOwner(row.text) && (wanted === "" || row.locks.some(([name]) => name.toLowerCase().includes(wanted)));
 }

@@ -42,6 +42,17 @@ export const runText = (run) =>
  */
 export const ownerKey = (owner) => (owner.hidden ? "" : `${ownerText(owner)} ${owner.person === undefined ? "" : owner.text}`.toLowerCase());
 
+/**
+ * Whether a filter by owner selects a text: the text contains each of its words. A word in quotation marks is a whole name, with any map index.
+ * @param {string} filter
+ * @returns {(text: string) => boolean}
+ */
+export function ownerFilter(filter) {
+  const words = [...filter.toLowerCase().matchAll(/"([^"]+)"|\S+/g)];
+  return (text) => words.every(([word, name]) =>
+    name === undefined ? text.includes(word.replaceAll('"', "")) : ` ${text} `.includes(` ${name} `) || ` ${text}`.includes(` ${name}[`));
+}
+
 /** @param {Owner} owner */
 export function ownerCell(owner) {
   if (owner.person !== undefined) return h("span", { class: "cut", title: owner.text }, cutInTheMiddle(ownerText(owner), 9));

@@ -357,10 +357,12 @@ function addTimelineTools() {
 async function start() {
   followTheme();
   inputs.object.value = query.get("object") ?? "";
-  const owner = ["dag", "run", "task"].map((name) => query.get(name)).filter(Boolean).join(" ");
   // In the tab of a task that is not mapped, Airflow leaves the name of the map index in the address.
   const map = /^\d+$/.exec(query.get("map") ?? "");
-  inputs.owner.value = query.get("owner") ?? (owner && map ? `${owner}[${map[0]}]` : owner);
+  const [dag, run, task] = ["dag", "run", "task"].map((name) => query.get(name));
+  // Airflow 3.1 does not encode the + of a run's time zone. Whole names, because runs of two DAGs can have the same id.
+  const names = [dag, run?.replace(/ (?=\d\d:\d\d)/, "+"), task && map ? `${task}[${map[0]}]` : task];
+  inputs.owner.value = query.get("owner") ?? names.filter(Boolean).map((name) => `"${name}"`).join(" ");
   inputs.state.value = query.get("state") ?? "";
   inputs.parents.checked = query.get("parents") === "1";
   addTimelineTools();
