@@ -102,7 +102,12 @@ def work_under(lock: Any, unlock: Any = None) -> list[Any]:
     if unlocks:
         before = {task_id for unlock in unlocks for task_id in unlock.get_flat_relative_ids(upstream=True)}
         downstream = {task_id: task for task_id, task in downstream.items() if task_id in before}
-    return [task for task in downstream.values() if not task.is_teardown]
+    # A teardown before an unlock task can write the locked data. Without unlock tasks, it is not known to be under the lease.
+    return [
+        task
+        for task in downstream.values()
+        if not task.is_teardown or (unlocks and not issubclass(task.operator_class, ReleasesLocks))
+    ]
 
 
 class Instances:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from airflow.providers.standard.operators.empty import EmptyOperator
 from airflow.sdk import task
 
-from airflow_hivelock import HiveLockOperator, HiveUnlockOperator, release_locks
+from airflow_hivelock import HiveLockOperator, HiveUnlockOperator, hive_lock, release_locks
 from tests.airflow.tasks import DAY, NAMES
 from tests.airflow.tasks import dag as dag_named
 
@@ -51,6 +51,26 @@ class TestCallbackInTheTask:
             work >> EmptyOperator(task_id="not_under_the_lock")
         assert run(releases, logical_date=DAY).state == "success"
         assert held == [0]
+
+    def test_a_job_keeps_them_for_a_teardown_inside_the_block(self, manager: LockManager, run: Run) -> None:
+        """A cleanup in the locked table had no lock."""
+        held: list[tuple[str, int]] = []
+
+        def note(what: str) -> Callable[[Any], None]:
+            return lambda _: held.append((what, len(manager.show())))
+
+        with dag() as releases, hive_lock(**NAMES):
+
+            @task(on_success_callback=[release_locks, note("work")])
+            def work() -> None: ...
+
+            @task(on_success_callback=[note("cleanup"), release_locks, note("after it")])
+            def cleanup() -> None: ...
+
+            made = EmptyOperator(task_id="make").as_setup()  # type: ignore[no-untyped-call]
+            made >> work() >> cleanup().as_teardown(setups=made)
+        assert run(releases, logical_date=DAY).state == "success"
+        assert held == [("work", 3), ("cleanup", 3), ("after it", 0)]
 
     def test_a_failure_frees_them_and_a_retry_does_not(self, manager: LockManager, run: Run) -> None:
         held: list[tuple[str, int]] = []
