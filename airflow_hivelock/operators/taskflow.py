@@ -42,8 +42,10 @@ def hivelock_task(
                 f"{inner.kwargs['task_id']}: {', '.join(both)} has a value in both decorators. Keep one of them"
             )
         arguments = {**inner.kwargs, **kwargs}
+        # Airflow keeps this one apart, and passes it to the operator itself.
+        apart = {name: arguments.pop(name) for name in ("multiple_outputs",) if name in arguments}
         HiveLockMixin.check_arguments(arguments)
         kind = locked(inner.operator_class, work_ends_with_process=work_ends_with_process)
-        return attr.evolve(inner, operator_class=kind, kwargs=arguments)
+        return attr.evolve(inner, operator_class=kind, kwargs=arguments, **apart)
 
     return cast("TaskDecorator", lock if python_callable is None else lock(python_callable))

@@ -50,6 +50,34 @@ def test_a_function_runs_under_locks(waiting: str, manager: LockManager, run: Ru
     assert not manager.show()
 
 
+@pytest.mark.parametrize("outer", [True, False])
+def test_a_function_can_have_multiple_outputs(outer: bool, manager: LockManager, run: Run) -> None:
+    """The DAG could not be imported: got multiple values for keyword argument 'multiple_outputs'."""
+    seen: list[int] = []
+    with dag() as works:
+        if outer:
+
+            @task.hivelock(multiple_outputs=True, writes=["dw.t"])
+            def count():  # type: ignore[no-untyped-def]
+                return {"rows": 3}
+
+        else:
+
+            @task.hivelock(writes=["dw.t"])
+            @task(multiple_outputs=True)
+            def count():  # type: ignore[no-untyped-def]
+                return {"rows": 3}
+
+        @task
+        def look(rows: int) -> None:
+            seen.append(rows)
+
+        counted: Any = count()
+        look(counted["rows"])
+    assert run(works, logical_date=DAY).state == "success"
+    assert seen == [3]
+
+
 def test_what_another_decorator_makes_of_it_runs_under_locks(manager: LockManager, run: Run, tmp_path: Any) -> None:
     seen: list[Any] = []
 
