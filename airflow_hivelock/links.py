@@ -21,7 +21,7 @@ HELD_WITH = "hivelock_connection"
 
 
 class Linked:
-    """A mixin for operators whose link the API server makes. It adds their connection to the serialized DAG."""
+    """A mixin for operators with the link. It adds the connection to the serialized DAG, for the API server."""
 
     @classmethod
     def get_serialized_fields(cls) -> frozenset[str]:
