@@ -17,6 +17,7 @@ from airflow_hivelock.locks.errors import CannotTell
 from airflow_hivelock.work.asking import ANSWER_S
 from airflow_hivelock.work.jobs import trust
 from airflow_hivelock.work.jobs.emr import client_of
+from airflow_hivelock.work.jobs.glue import last_attempt
 from airflow_hivelock.work.jobs.job import Job, NotFound, checked, knows, paths
 from airflow_hivelock.work.jobs.table import RESUMABLE
 
@@ -56,6 +57,8 @@ class Asking:
         the connection decides.
     :param limit: a function that limits the time-outs of the asking operator.
     :param submits_anew: whether ``execute()`` submits a job without a search for an earlier try's job.
+    :param last_attempt: a function that returns the id of the last attempt of a job, and whether it has not ended. The
+        service itself starts the later attempts.
     """
 
     attribute: str
@@ -66,6 +69,7 @@ class Asking:
     own_only: frozenset[str] = frozenset()
     limit: Callable[[Any], None] = lambda operator: None
     submits_anew: Callable[[Any], bool] = lambda operator: bool(getattr(operator, "deferrable", False))
+    last_attempt: Callable[[Any, Any], tuple[Any, bool]] = lambda operator, job_id: (job_id, False)
 
 
 def _limit_livy(operator: Any) -> None:
@@ -109,6 +113,7 @@ ASKING = {
         constants={"stop_job_run_on_kill": True, "deferrable": False},
         own_only=frozenset({"verify"}),
         limit=_limit_glue,
+        last_attempt=last_attempt,
     ),
 }
 
@@ -193,7 +198,11 @@ class ResumableJob(Job):
         return cls(path, job_id, arguments, attribute, unrecorded)
 
     def running(self) -> bool:
-        operator = self._operator()
+        operator, asking = self._operator(), ASKING.get(self.operator)
+        return self._is_active(operator) or (asking is not None and asking.last_attempt(operator, self.job_id)[1])
+
+    def _is_active(self, operator: Any) -> bool:
+        """Whether the job itself has not ended. Its service may have started it again after its end."""
         status = str(operator.get_job_status(self.job_id, {}))
         active = bool(operator.is_job_active(status))
         if not active and status.upper().startswith(_FORGOTTEN):
@@ -205,13 +214,17 @@ class ResumableJob(Job):
     def cancel(self) -> None:
         if not self.attribute:
             raise CannotTell(f"{self} can only be ended in its cluster, because its operator has no way to end it")
-        self._operator().on_kill()
+        operator, asking = self._operator(), ASKING.get(self.operator)
+        if asking:
+            setattr(operator, self.attribute, asking.last_attempt(operator, self.job_id)[0])
+        operator.on_kill()
 
     def reconnects(self, operator: Any, context: Any) -> bool:
         asking = ASKING.get(self.operator)
         if asking.submits_anew(operator) if asking else getattr(operator, "deferrable", False):
             return False
-        return knows(operator, context, self.job_id) and self.running()
+        # A later attempt is not continued, because the operator follows only the first one.
+        return knows(operator, context, self.job_id) and self._is_active(self._operator())
 
     @property
     def conn_id(self) -> str:

@@ -13,6 +13,7 @@ import pytest
 from airflow_hivelock.locks.errors import CannotTell
 from airflow_hivelock.work.jobs import dataproc, emr, kubernetes, resumable
 from airflow_hivelock.work.jobs.resumable import ResumableJob
+from tests.support.clusters import Glue
 from tests.system.jobs.told import operator_of, path_of
 
 if TYPE_CHECKING:
@@ -100,3 +101,21 @@ class TestSilence:
             if thread.name == "hivelock-asks":
                 thread.join(5)
                 assert not thread.is_alive(), "a thread waits on"
+
+
+def test_a_failed_run_of_glue_runs_on_as_its_next_attempt(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("airflow.providers.amazon")
+    with Glue() as glue:
+        monkeypatch.setenv("AIRFLOW_CONN_AWS_GLUE", json.dumps(glue.connection()))
+        glue.retries = 1
+        first = glue.submit(["/bin/false"])
+        first.process.wait(10)
+        arguments = {"job_name": "j", "aws_conn_id": glue.conn_id, "region_name": "us-east-1", "verify": None}
+        path = "airflow.providers.amazon.aws.operators.glue.GlueJobOperator"
+        job = ResumableJob(path, first.id, arguments, "_job_run_id")
+        assert not job.running()
+        second = glue.submit(["/bin/sleep", "60"], {"PreviousRunId": first.id})
+        assert job.running()
+        job.stop()
+        assert second.cancelled
+        assert not job.running()
