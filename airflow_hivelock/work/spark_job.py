@@ -87,6 +87,7 @@ class SparkJob(Job):
             return _yarn_runs(hook._get_yarn_rm_base_url(), self.job_id, hook._resolved_yarn_rm_auth)
         if hook._is_kubernetes:
             return self._driver_pod_runs()
+        asking._fetch_driver_status = _driver_status
         status = asking.get_job_status(self.job_id, {})
         return bool(asking.is_job_active(status))
 
@@ -139,6 +140,20 @@ class SparkJob(Job):
 def _spark_submit() -> Any:
     """The operator's class, imported only to ask a cluster: the import loads 2,000 modules."""
     return import_module("airflow.providers.apache.spark.operators.spark_submit").SparkSubmitOperator
+
+
+def _driver_status(url: str, driver_id: str) -> str:
+    """Ask one standalone master, once. The operator's own question to a silent master takes 90 s, and no other master
+    is asked in time.
+
+    :raises CannotTell: the master does not know the driver, or is not the active one.
+    """
+    answer = requests.get(url, timeout=ANSWER_S)
+    answer.raise_for_status()
+    found = answer.json()
+    if not found.get("success"):
+        raise CannotTell(f"the Spark master does not know {driver_id}: {found.get('message', 'without a reason')}")
+    return str(found["driverState"])
 
 
 def _yarn_runs(manager_url: str, application_id: str, auth: Any) -> bool:

@@ -5,10 +5,12 @@ from __future__ import annotations
 import gc
 import json
 import os
+import socket
 import threading
 import time
 import warnings
 from functools import partial
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from typing import TYPE_CHECKING, Any
 from unittest.mock import MagicMock
 
@@ -19,7 +21,7 @@ from airflow_hivelock import HiveLockedSparkSubmitOperator
 from airflow_hivelock.locks import InvalidRequest
 from airflow_hivelock.locks.errors import CannotTell
 from airflow_hivelock.spark import URL
-from airflow_hivelock.work import applications
+from airflow_hivelock.work import applications, spark_job
 from airflow_hivelock.work.asking import ANSWER_S
 from airflow_hivelock.work.processes import Processes
 from airflow_hivelock.work.spark_job import LINGERS_S, SparkJob
@@ -178,6 +180,47 @@ def test_a_job_is_not_taken_for_ended_where_nobody_answers(yarn: ResourceManager
     for ask in (SparkJob("spark_default", JOB_ID).running, SparkJob("spark_default", JOB_ID).stop):
         with pytest.raises(CannotTell, match="spark_default"):
             ask()
+
+
+class TestStandalone:
+    """Of a driver in a standalone cluster, with two masters at the same port."""
+
+    JOB = SparkJob("spark_default", "driver-20130101000000-0000")
+
+    @pytest.fixture
+    def answer(self, monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, Any]]:
+        """What the second master answers. The first one accepts, and never answers."""
+        answer: dict[str, Any] = {}
+
+        class Master(BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                self.send_response(200)
+                self.end_headers()
+                self.wfile.write(json.dumps(answer).encode())
+
+            def log_message(self, *_: Any) -> None:
+                pass
+
+        monkeypatch.setattr(spark_job, "ANSWER_S", 0.3)
+        with HTTPServer(("127.0.0.2", 0), Master) as second, socket.create_server(("127.0.0.3", second.server_port)):
+            threading.Thread(target=second.serve_forever, daemon=True).start()
+            extra = {"deploy-mode": "cluster", "rest-port": second.server_port}
+            masters = {"conn_type": "spark", "host": "spark://127.0.0.3:7077,127.0.0.2:7077", "extra": extra}
+            monkeypatch.setenv("AIRFLOW_CONN_SPARK_DEFAULT", json.dumps(masters))
+            yield answer
+            second.shutdown()
+
+    def test_the_other_master_is_asked_in_time_where_one_is_gone(self, answer: dict[str, Any]) -> None:
+        for state, runs in (("RUNNING", True), ("RELAUNCHING", True), ("FINISHED", False), ("KILLED", False)):
+            answer |= {"success": True, "driverState": state}
+            began = time.monotonic()
+            assert self.JOB.running() is runs
+            assert time.monotonic() - began < 10
+
+    def test_a_driver_that_no_master_knows_is_not_taken_for_ended(self, answer: dict[str, Any]) -> None:
+        answer |= {"success": False, "message": "Driver not found"}
+        with pytest.raises(CannotTell, match="Driver not found"):
+            self.JOB.running()
 
 
 class TestDriverPod:
