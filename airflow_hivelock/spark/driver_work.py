@@ -5,10 +5,12 @@ The record has the form of :mod:`airflow_hivelock.work`. This module does not im
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 import socket
 import uuid
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +24,9 @@ KEEPER_SETTING = "spark.hivelock.keeper"
 _KEEPER = re.compile(r"(?P<installation>[^/]+)(?:/(?P<conn_id>[^/]+))?")
 _CLUSTERS = ("yarn", "k8s://")
 _POD, _NAMESPACE = "spark.kubernetes.driver.pod.name", "spark.kubernetes.namespace"
+
+ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
+"""The folder of a pod's service account, with the namespace's name and the cluster's certificate authority."""
 
 
 def work_name(installation: str) -> str:
@@ -55,7 +60,7 @@ def work_of(context: Any, keeper: str, pid: Callable[[], int]) -> tuple[str, str
 
 
 def _in_cluster(master: str, application: str, settings: Mapping[str, str], conn_id: str) -> dict[str, Any]:
-    job_id = application
+    job_id, cluster = application, ""
     if not master.startswith(_CLUSTERS):
         raise InvalidRequest(
             f"keeper: the state of a driver of master {master} is not available through a connection. Name the "
@@ -67,8 +72,15 @@ def _in_cluster(master: str, application: str, settings: Mapping[str, str], conn
                 f"keeper: the pod of this driver is not known. Set {_POD} and {_NAMESPACE} to the driver's pod"
             )
         job_id = f"{settings.get(_NAMESPACE, 'default')}:{settings[_POD]}"
+        with suppress(OSError):  # the pod has no service account
+            cluster = digest((ACCOUNT / "ca.crt").read_bytes())
     # With "cluster" the keeper asks YARN or Kubernetes by the id, even if the driver runs elsewhere.
-    return {"kind": "spark", "conn_id": conn_id, "job_id": job_id, "deploy_mode": "cluster"}
+    return {"kind": "spark", "conn_id": conn_id, "job_id": job_id, "deploy_mode": "cluster", "cluster": cluster}
+
+
+def digest(authority: bytes) -> str:
+    """Return a cluster's id: the digest of its certificate *authority* without white space."""
+    return hashlib.sha256(b"".join(authority.split())).hexdigest()[:32]
 
 
 def processes(pid: int) -> dict[str, Any]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 import re
 import socket
@@ -12,13 +11,11 @@ from typing import Any
 
 from airflow_hivelock.locks import validate
 from airflow_hivelock.locks.errors import CannotTell
+from airflow_hivelock.spark import driver_work
 from airflow_hivelock.work.asking import ANSWER_S, in_time
 
 POD_UID = "AIRFLOW_HIVELOCK_POD_UID"
 """The environment variable with the pod's uid, from Kubernetes' downward API. It is read before the pod's mounts."""
-
-ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
-"""The folder of a pod's service account, with the namespace's name and the cluster's certificate authority."""
 
 MOUNTS = Path("/proc/self/mountinfo")
 
@@ -89,7 +86,7 @@ class Pod:
 
         api = KubernetesHook().core_v1_client
         authority = Path(api.api_client.configuration.ssl_ca_cert or "").read_bytes()
-        ours = digest(authority) == self.cluster
+        ours = driver_work.digest(authority) == self.cluster
         return ours, self._find(api) if ours else None
 
     def _find(self, api: Any) -> Any:
@@ -119,17 +116,13 @@ class Pod:
 def here() -> Pod | None:
     """Return the pod of this process; None if there is none, or if its uid is unknown."""
     try:
-        namespace, authority = (ACCOUNT / "namespace").read_text().strip(), (ACCOUNT / "ca.crt").read_bytes()
+        namespace = (driver_work.ACCOUNT / "namespace").read_text().strip()
+        authority = (driver_work.ACCOUNT / "ca.crt").read_bytes()
         mounted = _MOUNTED.search(MOUNTS.read_text())
     except OSError:
         return None
     try:
         uid = os.environ.get(POD_UID) or (mounted[1] if mounted else "")
-        return Pod(namespace, socket.gethostname(), uid, digest(authority))
+        return Pod(namespace, socket.gethostname(), uid, driver_work.digest(authority))
     except ValueError:  # no valid uid: treat it as an ordinary host
         return None
-
-
-def digest(authority: bytes) -> str:
-    """Return a cluster's id: the digest of its certificate *authority* without white space."""
-    return hashlib.sha256(b"".join(authority.split())).hexdigest()[:32]

@@ -7,6 +7,7 @@ its hook.
 from __future__ import annotations
 
 import re
+from contextlib import suppress
 from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
 from importlib import import_module
@@ -19,7 +20,7 @@ from airflow_hivelock.locks.errors import CannotTell
 from airflow_hivelock.work.asking import ANSWER_S
 from airflow_hivelock.work.jobs import trust
 from airflow_hivelock.work.jobs.job import NOT_FOUND, Job, knows
-from airflow_hivelock.work.jobs.kubernetes import delete_options
+from airflow_hivelock.work.jobs.kubernetes import cluster_of, delete_options
 
 _YARN_S = 20.0
 """The time-out of a request to a ResourceManager, in seconds."""
@@ -46,6 +47,8 @@ class SparkJob(Job):
 
     :param conn_id: the Spark connection that submitted the job.
     :param job_id: the id that SparkSubmitOperator keeps for its own retries.
+    :param cluster: the id of the driver pod's cluster (:func:`.cluster_of`). Empty for another kind of driver, or if it
+        is unknown.
     """
 
     kind: ClassVar = "spark"
@@ -58,12 +61,14 @@ class SparkJob(Job):
         "conn_id": validate.one_line,
         "job_id": re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,512}"),
         "deploy_mode": _deploy_mode,
+        "cluster": validate.one_line,
     }
     shown: ClassVar = "Spark job {job_id}"
 
     conn_id: str
     job_id: str
     deploy_mode: str | None = None
+    cluster: str = ""
 
     @classmethod
     def of(cls, operator: Any) -> Self | None:
@@ -74,7 +79,11 @@ class SparkJob(Job):
     def submitted_by(cls, operator: Any, job_id: str) -> Self:
         """Return the job with that id, which *operator*, a SparkSubmitOperator, has submitted."""
         trust.learn(cls.names_of(operator))
-        return cls(operator._conn_id, job_id, operator._deploy_mode)
+        cluster = ""
+        if ":" in job_id:  # namespace:pod
+            with suppress(Exception):  # the driver runs in any case, and must be recorded
+                cluster = cluster_of(_kube_client())
+        return cls(operator._conn_id, job_id, operator._deploy_mode, cluster)
 
     def running(self) -> bool:
         """Whether the cluster knows the job, and it has not ended.
@@ -112,9 +121,14 @@ class SparkJob(Job):
         try:
             phase = client.read_namespaced_pod(name, namespace, _request_timeout=ANSWER_S).status.phase or "Pending"
         except Exception as error:
-            if getattr(error, "status", None) == NOT_FOUND:
-                return False
-            raise
+            if getattr(error, "status", None) != NOT_FOUND:
+                raise
+            if self.cluster and cluster_of(client) != self.cluster:
+                raise CannotTell(
+                    f"{self} was not found, but the answer comes from another cluster than the one that runs it. Check "
+                    "[kubernetes_executor] in the configuration of this Airflow process"
+                ) from error
+            return False
         if phase == "Unknown":  # the pod's node does not answer
             raise CannotTell(f"{self}: the cluster does not know its state")
         return phase in ("Pending", "Running")
@@ -129,8 +143,7 @@ class SparkJob(Job):
     def _driver_pod(self) -> tuple[Any, str, str]:
         """Return the client for driver pods, and the namespace and name of this job's pod."""
         namespace, name = _spark_submit()._parse_k8s_external_id(self.job_id)
-        client = import_module("airflow.providers.cncf.kubernetes.kube_client").get_kube_client()
-        return client, namespace, name
+        return _kube_client(), namespace, name
 
     def _operator(self) -> Any:
         options = {"conn_id": self.conn_id, "deploy_mode": self.deploy_mode, "yarn_track_via_rm_api": True}
@@ -140,6 +153,11 @@ class SparkJob(Job):
 def _spark_submit() -> Any:
     """The operator's class, imported only to ask a cluster: the import loads 2,000 modules."""
     return import_module("airflow.providers.apache.spark.operators.spark_submit").SparkSubmitOperator
+
+
+def _kube_client() -> Any:
+    """The client that SparkSubmitOperator uses for driver pods. No connection leads to their cluster."""
+    return import_module("airflow.providers.cncf.kubernetes.kube_client").get_kube_client()
 
 
 def _driver_status(url: str, driver_id: str) -> str:

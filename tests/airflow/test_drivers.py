@@ -17,7 +17,8 @@ import pytest
 from airflow_hivelock import hooks
 from airflow_hivelock.locks import InvalidRequest, LockManager, connect
 from airflow_hivelock.operators.force_unlock import HiveForceUnlockOperator
-from airflow_hivelock.spark.driver_work import processes, work_of
+from airflow_hivelock.spark import driver_work
+from airflow_hivelock.spark.driver_work import digest, processes, work_of
 from airflow_hivelock.triggers import drivers
 from airflow_hivelock.work import applications
 from airflow_hivelock.work.processes import Processes
@@ -188,11 +189,15 @@ def test_a_keeper_that_could_not_judge_is_refused(keeper: str, master: str, why:
         work_of(context(master), keeper, os.getpid)
 
 
-def test_a_driver_on_kubernetes_records_its_pod() -> None:
+def test_a_driver_on_kubernetes_records_its_pod_and_cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(driver_work, "ACCOUNT", tmp_path)
     settings = {"spark.kubernetes.driver.pod.name": "load-driver", "spark.kubernetes.namespace": "jobs"}
     name, recorded = work_of(context("k8s://https://api", settings), "here/k8s", os.getpid)
     assert name == "driver for here"
     assert applications.decode(recorded) == SparkJob("k8s", "jobs:load-driver", "cluster")
+    (tmp_path / "ca.crt").write_bytes(b"authority")
+    _, recorded = work_of(context("k8s://https://api", settings), "here/k8s", os.getpid)
+    assert applications.decode(recorded) == SparkJob("k8s", "jobs:load-driver", "cluster", digest(b"authority"))
 
 
 def context(master: str, settings: dict[str, str] | None = None) -> Any:

@@ -20,6 +20,7 @@ import pytest
 
 from airflow_hivelock.locks.errors import CannotTell, InvalidRequest
 from airflow_hivelock.locks.model import Lease, Work
+from airflow_hivelock.spark import driver_work
 from airflow_hivelock.ui.works import ask
 from airflow_hivelock.work import applications, hosts, pod
 from airflow_hivelock.work.applications import encode
@@ -233,7 +234,7 @@ def _account(at: Path, authority: Authority, monkeypatch: pytest.MonkeyPatch) ->
     (at / "namespace").write_text("airflow")
     (at / "ca.crt").write_bytes(authority.ca.read_bytes() + b"\n")
     (at / "token").write_text("secret")
-    monkeypatch.setattr(pod, "ACCOUNT", at)
+    monkeypatch.setattr(driver_work, "ACCOUNT", at)
     mounted = f"612 598 8:1 /var/lib/kubelet/pods/{UID}/etc-hosts /etc/hosts rw,relatime - ext4 /dev/sda1 rw\n"
     others = f"611 598 8:1 /var/lib/kubelet/pods/{OTHER}/volumes/x /scratch rw,relatime - ext4 /dev/sda1 rw\n"
     (at / "mountinfo").write_text(f"598 1 0:98 / / rw - overlay overlay rw\n{others}{mounted}")
@@ -313,8 +314,8 @@ class TestPods:
         monkeypatch.delenv("AIRFLOW_CONN_KUBERNETES_DEFAULT")
         monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "127.0.0.1")
         monkeypatch.setenv("KUBERNETES_SERVICE_PORT", str(cluster.port))
-        monkeypatch.setattr(incluster_config, "SERVICE_TOKEN_FILENAME", str(pod.ACCOUNT / "token"))
-        monkeypatch.setattr(incluster_config, "SERVICE_CERT_FILENAME", str(pod.ACCOUNT / "ca.crt"))
+        monkeypatch.setattr(incluster_config, "SERVICE_TOKEN_FILENAME", str(driver_work.ACCOUNT / "token"))
+        monkeypatch.setattr(incluster_config, "SERVICE_CERT_FILENAME", str(driver_work.ACCOUNT / "ca.crt"))
         assert not worker.running()
         assert cluster.asked
 

@@ -9,8 +9,10 @@ import socket
 import threading
 import time
 import warnings
+from dataclasses import replace
 from functools import partial
 from http.server import BaseHTTPRequestHandler, HTTPServer
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 from unittest.mock import MagicMock
 
@@ -223,6 +225,12 @@ class TestStandalone:
             self.JOB.running()
 
 
+class Gone(Exception):
+    """Kubernetes' 404."""
+
+    status = 404
+
+
 class TestDriverPod:
     """Of a job on Kubernetes."""
 
@@ -253,6 +261,23 @@ class TestDriverPod:
         pod.status.phase = "Unknown"
         with pytest.raises(CannotTell, match="does not know"):
             self.JOB.running()
+
+    def test_a_pod_that_is_gone_has_ended(self, pod: Any) -> None:
+        self.client.read_namespaced_pod.side_effect = Gone()
+        self.client.api_client.configuration = SimpleNamespace(ssl_ca_cert=None, host="https://here")
+        assert not self.JOB.running(), "an earlier version recorded no cluster"
+        assert not replace(self.JOB, cluster="https://here").running()
+
+    def test_it_is_not_taken_for_ended_where_another_cluster_is_asked(self, pod: Any) -> None:
+        """As by a triggerer in another cluster than the worker's."""
+        self.client.api_client.configuration = SimpleNamespace(ssl_ca_cert=None, host="https://there")
+        operator = SimpleNamespace(_conn_id="spark_default", _deploy_mode="cluster")
+        job = SparkJob.submitted_by(operator, "jobs:load-driver")
+        assert job.cluster == "https://there"
+        self.client.read_namespaced_pod.side_effect = Gone()
+        self.client.api_client.configuration.host = "https://here"
+        with pytest.raises(CannotTell, match="another cluster"):
+            job.running()
 
     def test_is_deleted_and_no_other_pod(self, pod: Any) -> None:
         self.JOB.cancel()

@@ -18,10 +18,10 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from airflow_hivelock.locks import validate
 from airflow_hivelock.locks.errors import CannotTell
+from airflow_hivelock.spark.driver_work import digest
 from airflow_hivelock.work.asking import ANSWER_S, ASK_S, in_time
 from airflow_hivelock.work.jobs import trust
 from airflow_hivelock.work.jobs.job import NOT_FOUND, Job, filled, paths
-from airflow_hivelock.work.pod import digest
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -98,7 +98,7 @@ class KubernetesWork(Job):
         hook = operator.hook
         if next(iter(paths(type(hook)))) != f"{_HOOKS}.KubernetesHook":
             return None
-        return {name: getattr(hook, name) for name in _ASKS_BY} | {"cluster": _cluster(hook)}
+        return {name: getattr(hook, name) for name in _ASKS_BY} | {"cluster": cluster_of(hook)}
 
     @classmethod
     def of(cls, operator: Any) -> Self | None:
@@ -131,7 +131,7 @@ class KubernetesWork(Job):
             # A 404 that does not name the object means something else, such as a missing kind or a proxy's answer.
             if getattr(error, "status", None) != NOT_FOUND or self.name not in str(getattr(error, "body", "")):
                 raise
-            if _cluster(hook) != self.cluster:
+            if cluster_of(hook) != self.cluster:
                 raise CannotTell(
                     f"{self} was not found, but the answer comes from another cluster than the one that created it. Check the connection"
                 ) from error
@@ -363,8 +363,8 @@ def _owners(pod: Any) -> set[str]:
     return {owner.uid for owner in pod.metadata.owner_references or []}
 
 
-def _cluster(hook: Any) -> str:
-    """Return the id of the cluster of *hook*: a digest of its certificate authority, or else its address."""
+def cluster_of(hook: Any) -> str:
+    """Return the id of the cluster of *hook*, or of another client: a digest of its certificate authority, or else its address."""
     configuration = hook.api_client.configuration
     with suppress(OSError, TypeError):  # no certificate authority, or its file is gone
         return digest(Path(configuration.ssl_ca_cert).read_bytes())
