@@ -81,13 +81,15 @@ class HiveLockedSparkSubmitOperator(HiveLockMixin, SparkSubmitOperator):
 
     def _record_from(self, hook: Any, process: Callable[[Iterator[str]], None], lines: Iterator[str]) -> None:
         """Record the job as soon as spark-submit prints its id. spark-submit runs for some more seconds."""
+        recorded = ""
         for line in lines:
             process(iter((line,)))
             job_id = hook._driver_id or (hook._yarn_application_id if _SUBMITTED.search(line) else None)
             if hook._kubernetes_driver_pod:
                 job_id = f"{hook._connection['namespace']}:{hook._kubernetes_driver_pod}"
-            if job_id:
+            if job_id and job_id != recorded:  # its cluster is looked up once, not for each line
                 self.record_application(SparkJob.submitted_by(self, job_id))
+                recorded = job_id
 
 
 def _driver_environment(hook: Any) -> dict[str, str]:
