@@ -52,6 +52,8 @@ class Processes:
     :param pod: the pod of the processes. Every host can ask the pod's cluster about it.
     :param queue: the task's queue. A worker of that queue runs on the host.
     :param gone: the declaration that the host is gone: user, time and reason. Empty without one.
+    :param user_id: the operating system's user of the processes. Only this user and root can read their environment. A
+        record without it counts as the caller's.
     """
 
     kind: ClassVar = "processes"
@@ -65,6 +67,7 @@ class Processes:
     pod: Pod | None = field(default_factory=pod.here)
     queue: str = ""
     gone: str = ""
+    user_id: int = field(default_factory=os.geteuid)
 
     def __post_init__(self) -> None:
         """Check the fields, because they come from a store and decide which processes are killed.
@@ -78,7 +81,7 @@ class Processes:
             raise ValueError(f"pod={given!r:.80}")
         validate.one_line(self.queue, "queue")
         validate.one_line(self.gone, "gone", MOST_DECLARED)
-        validate.numbers(vars(self), ("pid", "started"))
+        validate.numbers(vars(self), ("pid", "started", "user_id"))
         validate.one_line(self.host, "host")
         validate.one_line(self.boot, "boot")
         if not _MARK.fullmatch(self.mark):
@@ -184,8 +187,25 @@ class Processes:
             if process.pid == self.pid and _started(process.pid) == self.started:
                 return True
             return bool(_environment(process).get(MARK) == self.mark)
-        except (psutil.NoSuchProcess, psutil.AccessDenied, ProcessLookupError):
-            return False  # gone, or another user's
+        except psutil.AccessDenied:
+            self._check_is_not_theirs(process)
+            return False
+        except (psutil.NoSuchProcess, ProcessLookupError):
+            return False
+
+    def _check_is_not_theirs(self, process: psutil.Process) -> None:
+        """Check that the unreadable *process* cannot be one of the processes, which run as another user (run_as_user).
+
+        :raises CannotTell: it can be one of them.
+        """
+        if self.user_id == os.geteuid():
+            return  # a process that no other one may read, such as ssh-agent
+        with suppress(psutil.Error, ProcessLookupError):
+            if process.uids().effective == self.user_id and _started(process.pid) >= self.started:
+                raise CannotTell(
+                    f"{self} ran as user {self.user_id}, and process {process.pid} of that user cannot be read by user "
+                    f"{os.geteuid()}. It may be a part of the work. When the work has ended, free the lease"
+                )
 
 
 def started(dag_id: str, run_id: str, task_ids: Collection[str] | None = None) -> list[str]:

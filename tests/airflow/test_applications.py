@@ -251,6 +251,38 @@ def test_a_child_that_is_about_to_run_another_program_is_found(monkeypatch: pyte
         child.wait(30)
 
 
+class TestRunAsUser:
+    """The work of a task with ``run_as_user``, whose environment Linux does not show to the keeper's user."""
+
+    @pytest.fixture
+    def child(self, monkeypatch: pytest.MonkeyPatch) -> Iterator[subprocess.Popen[bytes]]:
+        child = subprocess.Popen(["sleep", "300"])
+        original = processes._environment
+
+        def environment(process: psutil.Process) -> dict[str, str]:
+            if process.pid == child.pid:
+                raise psutil.AccessDenied(process.pid)
+            return original(process)
+
+        monkeypatch.setattr(processes, "_environment", environment)
+        yield child
+        child.kill()
+        child.wait(30)
+
+    def test_a_process_of_its_user_that_cannot_be_read_may_be_its_work(
+        self, child: subprocess.Popen[bytes], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        work = Processes(pid=0)
+        monkeypatch.setattr(os, "geteuid", lambda: work.user_id + 1)
+        with pytest.raises(CannotTell, match=f"process {child.pid} of that user"):
+            work.running()
+        assert not replace(work, started=work.started + 10**9).running(), "it ran before the work"
+        assert not replace(work, user_id=work.user_id + 2).running(), "it is a third user's"
+
+    def test_an_unreadable_process_of_the_same_user_does_not_count(self, child: subprocess.Popen[bytes]) -> None:
+        assert not Processes(pid=0).running()
+
+
 def test_a_deferred_task_runs_nowhere_and_keeps_its_token(
     manager: LockManager, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:

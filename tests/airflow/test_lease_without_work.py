@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import socket
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
@@ -144,7 +145,7 @@ def test_every_version_reads_the_record_as_processes_that_have_ended(manager: Lo
     text = applications.encode(Processes.none())
     assert json.loads(text) == {
         **{"kind": "processes", "pid": 0, "started": 0, "host": "", "boot": "", "mark": "0" * 32, "submits": False},
-        **{"pod": None, "queue": "", "gone": "its task, which waits"},
+        **{"pod": None, "queue": "", "gone": "its task, which waits", "user_id": os.geteuid()},
     }
     lease = manager.acquire(owner=OWNER, writes=[OBJECT])
     lease = manager.record_work(lease, "lock", text)
