@@ -53,7 +53,8 @@ class SubmitsJobs(BaseOperator):
         before = dict(vars(self))
         job_id = super().submit_job(*args, **kwargs)  # type: ignore[misc]
         if held is not None and held.job is None and job_id is not None and self._job_attribute == "":
-            self._record_job(lambda: ResumableJob.submitted(self, job_id, before))
+            context = args[0] if args else kwargs.get("context")
+            self._record_job(lambda: ResumableJob.submitted(self, job_id, before, context))
         return job_id
 
     def submits(self) -> None:

@@ -178,11 +178,12 @@ class ResumableJob(Job):
                     yield "argument", path, name, json.dumps(_value(operator, name), default=repr)
 
     @classmethod
-    def submitted(cls, operator: Any, job_id: Any, before: Mapping[str, Any]) -> Job:
+    def submitted(cls, operator: Any, job_id: Any, before: Mapping[str, Any], context: Any = None) -> Job:
         """Return the job that ``submit_job()`` of *operator*, any ResumableJobMixin, has submitted.
 
         :param job_id: the result of ``submit_job()``.
         :param before: the operator's attributes before the call.
+        :param context: the task's context.
         """
         if _SPARK in paths(type(operator)):
             from airflow_hivelock.work.spark_job import SparkJob  # it imports requests
@@ -195,7 +196,9 @@ class ResumableJob(Job):
         now = {name for name, value in vars(operator).items() if type(value) is type(job_id) and value == job_id}
         attribute = next((name for name in sorted(now) if before.get(name) != job_id), "")
         arguments, unrecorded = _given(operator, made_by)
-        return cls(path, job_id, arguments, attribute, unrecorded)
+        made = cls(path, job_id, arguments, attribute, unrecorded)
+        _last[:] = [(made, operator, context or {})]
+        return made
 
     def running(self) -> bool:
         operator, asking = self._operator(), ASKING.get(self.operator)
@@ -203,7 +206,8 @@ class ResumableJob(Job):
 
     def _is_active(self, operator: Any) -> bool:
         """Whether the job itself has not ended. Its service may have started it again after its end."""
-        status = str(operator.get_job_status(self.job_id, {}))
+        _, context = self._own_task()
+        status = str(operator.get_job_status(self.job_id, context))
         active = bool(operator.is_job_active(status))
         if not active and status.upper().startswith(_FORGOTTEN):
             raise NotFound(
@@ -234,8 +238,15 @@ class ResumableJob(Job):
     def __str__(self) -> str:
         return f"job {self.job_id} of {self.operator.rpartition('.')[2]}"
 
+    def _own_task(self) -> tuple[Any, Any]:
+        """Return the operator and the context of this process's task if that has submitted this job; else None, {}."""
+        return next(((operator, context) for job, operator, context in _last if job == self), (None, {}))
+
     def _operator(self) -> Any:
-        """Return a new operator of that class, with this job as its submitted job."""
+        """Return the operator that has submitted this job here, or else a new one of its class with this job."""
+        own, _ = self._own_task()
+        if own is not None:
+            return own
         if self.unrecorded:
             raise CannotTell(
                 f"only its own task can check {self}, because its argument {self.unrecorded!r} is not recorded"
@@ -289,6 +300,11 @@ class ResumableJob(Job):
             raise CannotTell(f"{self.operator} is not a ResumableJobMixin")
         return found
 
+
+_last: list[tuple[ResumableJob, Any, Any]] = []
+"""The last job that a task of this process has submitted, with its operator and context. No record has all that these
+know, so only they can check each kind of job.
+"""
 
 _own_classes: dict[str, type] = {}
 """By path, the classes of this process's own operators. They are already loaded."""
