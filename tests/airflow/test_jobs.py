@@ -297,6 +297,18 @@ class TestRecord:
             self.JOB.running()
         assert self.JOB.ends(0, cancelled=True), "the cluster was told to end it, and has forgotten it"
 
+    @pytest.mark.parametrize("status", ["NOT_FOUND:", "NotFound", "Missing", "UNKNOWN"])
+    def test_a_job_that_its_cluster_does_not_know_is_not_taken_for_ended(self, status: str, provided: None) -> None:
+        CLUSTER[7] = status
+        with pytest.raises(CannotTell, match="does not know"):
+            self.JOB.running()
+
+    @pytest.mark.parametrize("status", ["Canceling", "STOPPING", "TERMINATING:"])
+    def test_a_job_that_is_ending_has_not_ended(self, status: str, provided: None) -> None:
+        """Its operator counts only RUNNING as active."""
+        CLUSTER[7] = status
+        assert self.JOB.running()
+
     def test_a_missing_provider_is_named(self) -> None:
         livy = "airflow.providers.apache.livy.operators.livy.LivyOperator"
         if importlib.util.find_spec("airflow.providers.apache.livy"):

@@ -40,7 +40,7 @@ _HARMLESS = re.compile(r"\w*conn_id|deferrable|durable|wait\w*|poll\w*")
 
 _SPARK = "airflow.providers.apache.spark.operators.spark_submit.SparkSubmitOperator"
 
-_FORGOTTEN = ("NOT_FOUND", "UNKNOWN")
+_FORGOTTEN = ("NOT_FOUND", "NOTFOUND", "MISSING", "UNKNOWN")
 """The states of a job that its cluster does not know. It ended long ago, or belongs to another cluster."""
 
 
@@ -208,12 +208,13 @@ class ResumableJob(Job):
         """Whether the job itself has not ended. Its service may have started it again after its end."""
         _, context = self._own_task()
         status = str(operator.get_job_status(self.job_id, context))
-        active = bool(operator.is_job_active(status))
-        if not active and status.upper().startswith(_FORGOTTEN):
+        active, state = bool(operator.is_job_active(status)), status.partition(":")[0].upper()
+        if not active and state.startswith(_FORGOTTEN):
             raise NotFound(
                 f"the server of connection {self.conn_id!r} does not know {self}. Check whether the job still runs"
             )
-        return active
+        # CANCELING, STOPPING and the like are no ends, although many operators do not count them as active.
+        return active or state.endswith("ING")
 
     def cancel(self) -> None:
         if not self.attribute:
