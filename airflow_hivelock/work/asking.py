@@ -26,7 +26,7 @@ ASK_S = 30.0
 """The time limit of one question, in seconds. It includes imports, the connection, and repeated requests."""
 
 MOST_UNANSWERED = 64
-"""The largest number of questions without an answer. Each of them is a thread."""
+"""The largest number of questions without an answer. Each of them is a thread. A further question waits for room."""
 
 
 class _Question:
@@ -48,11 +48,13 @@ class _Question:
             self.error = error
         finally:
             self.done.set()
+            with _room:
+                _room.notify_all()
 
 
 _here = threading.local()
 _asked: dict[str, _Question] = {}
-_lock = threading.RLock()  # reentrant: a signal handler can ask in the same thread
+_room = threading.Condition(threading.RLock())  # reentrant: a signal handler can ask in the same thread
 
 
 def in_time(what: str, ask: Callable[[], T], within_s: float = ASK_S) -> T:
@@ -65,8 +67,9 @@ def in_time(what: str, ask: Callable[[], T], within_s: float = ASK_S) -> T:
     """
     if getattr(_here, "asks", False):
         return ask()  # a part of another question, which has a time limit
-    question = _put(what, ask)
-    if not question.done.wait(max(0.0, question.began + within_s - time.monotonic())):
+    until = time.monotonic() + within_s
+    question = _put(what, ask, until)
+    if not question.done.wait(max(0.0, min(until, question.began + within_s) - time.monotonic())):
         raise CannotTell(f"no answer within {within_s:g} s")
     if question.error is None:
         answer: T = question.answer
@@ -76,11 +79,13 @@ def in_time(what: str, ask: Callable[[], T], within_s: float = ASK_S) -> T:
     raise CannotTell(f"it raised {question.error!r}") from question.error
 
 
-def _put(what: str, ask: Callable[[], Any]) -> _Question:
-    with _lock:
-        # Check the answer, not the thread, which can live a moment longer. A later question gets a new answer.
-        for each in [key for key, question in _asked.items() if question.done.is_set()]:
-            del _asked[each]
+def _put(what: str, ask: Callable[[], Any], until: float) -> _Question:
+    """Start the question, or return the same one of another thread.
+
+    Wait for room, because a keeper can ask about hundreds of jobs at once. Otherwise only the first ones would be asked.
+    """
+    with _room:
+        _room.wait_for(lambda: _has_room(what), max(0.0, until - time.monotonic()))
         if (question := _asked.get(what)) is not None:
             return question
         if len(_asked) >= MOST_UNANSWERED:
@@ -90,11 +95,18 @@ def _put(what: str, ask: Callable[[], Any]) -> _Question:
         return question
 
 
+def _has_room(what: str) -> bool:
+    # Check the answer, not the thread, which can live a moment longer. A later question gets a new answer.
+    for each in [key for key, question in _asked.items() if question.done.is_set()]:
+        del _asked[each]
+    return what in _asked or len(_asked) < MOST_UNANSWERED
+
+
 def _forget() -> None:
     """Forget the parent's questions in a forked process, because their threads do not exist there."""
-    global _lock
+    global _room
     _asked.clear()
-    _lock = threading.RLock()
+    _room = threading.Condition(threading.RLock())
     _here.__dict__.pop("asks", None)
 
 

@@ -7,6 +7,7 @@ import logging
 import socket
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from types import SimpleNamespace
@@ -99,6 +100,19 @@ class TestInTime:
                 asking.in_time("another", wait, 0.05)
         finally:
             answers.set()
+
+    def test_of_many_questions_at_once_each_gets_its_answer(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """As when a host with a hundred tasks is lost. Only the leases of the first ones were ever checked."""
+        monkeypatch.setattr(asking, "MOST_UNANSWERED", 3)
+        together = threading.Barrier(12)
+        never = threading.Event()
+
+        def ask(number: int) -> bool:
+            together.wait(30)
+            return asking.in_time(f"job {number}", lambda: not never.wait(0.1), 30)  # as slow as a cluster
+
+        with ThreadPoolExecutor(12) as threads:
+            assert all(threads.map(ask, range(12)))
 
     def test_what_asks_at_the_same_time_gets_the_same_answer(self, monkeypatch: pytest.MonkeyPatch) -> None:
         asked: list[int] = []
