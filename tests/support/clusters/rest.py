@@ -73,13 +73,17 @@ class Databricks(HttpCluster):
                 task = asked.body["spark_python_task"]
                 return {"run_id": int(self.submit([task["python_file"], *task["parameters"]]).id)}
             case "GET", "jobs", "runs", "get":
-                return self._run(self.job(asked.query["run_id"]))
+                return self._run(self._named(asked))
             case "GET", "jobs", "runs", "get-output":
-                return {"metadata": self._run(self.job(asked.query["run_id"])), "error": ""}
+                return {"metadata": self._run(self._named(asked)), "error": ""}
             case "POST", "jobs", "runs", "cancel":
                 self.job(str(asked.body["run_id"])).cancel()
                 return {}
         raise Unknown(asked.path)
+
+    def _named(self, asked: Request) -> Job:
+        """The job of a question. The operator names it in the address, and the trigger in the body."""
+        return self.job(str((asked.body or asked.query)["run_id"]))
 
     def _run(self, job: Job) -> dict[str, Any]:
         state: dict[str, Any] = {"life_cycle_state": "RUNNING", "state_message": ""}
