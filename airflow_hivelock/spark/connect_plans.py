@@ -73,12 +73,6 @@ _COMMANDS = frozenset(
 
 _IN_GLOBAL = re.compile(rf"`?{GLOBAL}`?\s*\.\s*`?(\w+)", re.IGNORECASE)
 
-_BY_PATH = re.compile(
-    r"`[^`]*/[^`]*`|\boverwrite\s+(?:local\s+)?directory\b|\btemp(?:orary)?\s+view\b.*\busing\b",
-    re.IGNORECASE | re.DOTALL,
-)
-"""SQL that names files by path. They may belong to a table."""
-
 _MAKES = re.compile(r"\b(view|declare|set|immediate|begin)\b", re.IGNORECASE)
 """SQL that may change a temporary view or a variable of the session."""
 
@@ -196,6 +190,11 @@ class ConnectPlans:
                 for statement in Sql(text).statements:
                     add(statement, planner)
                     runs |= statement.tokens[0].text.upper() not in QUERY
+                if state.by_path:  # also in the SQL of EXECUTE IMMEDIATE
+                    raise NotPlanned(
+                        f"{text[:80]!r} names files by path; in Spark Connect it is not known which table they belong to; "
+                        f"name the table, or {_LEASE}"
+                    )
             if self._caches.filled:  # the query may use a cache, which Spark fills from all partitions
                 planner.scans[:] = [Scan(LockObject(each.table.database, each.table.table)) for each in planner.scans]
             touched = plan_touched(planner)
@@ -244,11 +243,6 @@ class ConnectPlans:
             )
 
     def _check_text(self, text: str, state: SessionState[Any]) -> None:
-        if _BY_PATH.search(text):
-            raise NotPlanned(
-                f"{text[:80]!r} names files by path; in Spark Connect it is not known which table they belong to; name the "
-                f"table, or {_LEASE}"
-            )
         for name in _IN_GLOBAL.findall(text):
             made = re.search(r"create\s+(or\s+replace\s+)?global\s+temp", text, re.IGNORECASE)
             if not made and state.meanings((GLOBAL, name))[0] is None:

@@ -83,3 +83,31 @@ def test_a_statement_that_ends_late_keeps_what_another_thread_has_created() -> N
     session.run("create temporary function f() returns int return (select max(x) from w)")
     session.plans.ended(reads, succeeded=True)
     assert session.run("insert into u select f()") == (["dw.w"], ["dw.u"])
+
+
+@pytest.mark.parametrize(
+    "refused",
+    [
+        "execute immediate 'insert overwrite direct' || 'ory ''/dw/w'' using csv select * from u'",
+        "insert overwrite /* a comment */ directory '/dw/w' using csv select * from u",
+        "execute immediate concat('create temporary vi', 'ew f using csv options (path ''/dw/w'')')",
+        "load data inpath '/dw/w/rows' into table u",
+        "select * from u, csv.`/dw/w`",
+        "select * from identifier(concat('csv.', '`/dw/w`'))",
+        "create temporary view f as select * from orc.`/dw/w`",
+    ],
+)
+def test_a_statement_that_names_files_by_path_is_refused_in_every_spelling(refused: str) -> None:
+    session = Session()
+    with pytest.raises(NotPlanned, match="names files by path"):
+        session.run(refused)
+    session.run("declare half string default '/dw/w`'")
+    with pytest.raises(NotPlanned, match="names files by path"):
+        session.run("execute immediate 'insert into u select * from csv.`' || half")
+    assert session.run("load data local inpath '/home/rows' into table u") == ([], ["dw.u"])
+
+
+def test_a_join_with_using_names_no_files() -> None:
+    session = Session()
+    session.run("create temporary view v as select * from u join w using (x)")
+    assert session.run("insert into t select * from v") == (["dw.u", "dw.w"], ["dw.t"])

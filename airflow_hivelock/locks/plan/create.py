@@ -152,6 +152,7 @@ def _view(cursor: Cursor, planner: Planner, temporary: bool, globally: bool) -> 
     renamed = cursor.sees("(")
     data_source = _options(cursor, planner)
     if temporary and data_source and cursor.done():
+        planner.session.by_path.append("USING")
         reader = planner.reader(cursor.statement)  # a view of Spark on a data source outside Hive
         planner.session.add_temporary_view(parts, Named(exp.Values(expressions=[]), reader, {}))
         return

@@ -58,7 +58,7 @@ def _target(cursor: Cursor, planner: Planner) -> None:
         cursor.refuse("INTO or OVERWRITE is missing here")
     how = Write.INSERT if word == "INTO" else Write.OVERWRITE
     if cursor.sees("DIRECTORY") or cursor.sees("LOCAL", "DIRECTORY"):
-        _directory(cursor)
+        _directory(cursor, planner)
         return
     cursor.take("TABLE")
     table = planner.table(cursor)
@@ -104,10 +104,11 @@ def _whole(table: LockObject, planner: Planner, how: Write) -> None:
         planner.write(table, how=how)
 
 
-def _directory(cursor: Cursor) -> None:
+def _directory(cursor: Cursor, planner: Planner) -> None:
     """``[LOCAL] DIRECTORY 'path' [ROW FORMAT …] [STORED AS …] [USING …]``. It writes no table."""
     cursor.take("LOCAL")
     cursor.expect("DIRECTORY")
+    planner.session.by_path.append("INSERT OVERWRITE DIRECTORY")
     if not cursor.sees("USING"):
         cursor.string()
     while not cursor.done():

@@ -307,6 +307,7 @@ class Reader:
         if not isinstance(node.this, exp.Identifier):
             self._refuse(node, "Hive can have no table of this name")
         if _by_path(node):
+            self.session.by_path.append(node.name)
             log.warning("%s is read by its path; if a table has this path, name the table in reads too", node.name)
             return
         if self.session.refers_again() > MOST_REFERENCES:

@@ -62,6 +62,7 @@ class SessionState(Generic[View]):
     :ivar functions: by name, the queries of functions that earlier statements created.
     :ivar made: the tables that earlier statements created, under their current names.
     :ivar materialized: by materialized view in *made*, its query.
+    :ivar by_path: the reads, writes and moves of files by path. The plan has no locks for them.
     :ivar being_read: the views whose queries are being read now, outermost first.
     """
 
@@ -80,6 +81,7 @@ class SessionState(Generic[View]):
         self.functions: dict[str, View] = {}
         self.made: set[LockObject] = set()
         self.materialized: dict[LockObject, View] = {}
+        self.by_path: list[str] = []  # copies share it
         self.being_read: list[View] = []
         self._temporary: set[LockObject] = set()
         # By name, its meanings with their times. The key of a temporary view is a string, of others an object.
@@ -92,6 +94,7 @@ class SessionState(Generic[View]):
         """Begin the next text. The text before can have failed in a branch of a script, or in the query of a view."""
         self.blocks = self.branches = 0
         self.being_read.clear()
+        self.by_path.clear()
         self._references[0] = 0
 
     def remember(self) -> Moment:

@@ -256,7 +256,8 @@ def _truncate(cursor: Cursor, planner: Planner) -> None:
 
 def _load(cursor: Cursor, planner: Planner) -> None:
     cursor.expect("LOAD", "DATA")
-    cursor.take("LOCAL")
+    if not cursor.take("LOCAL"):
+        planner.session.by_path.append("LOAD DATA")  # it moves the files, maybe out of another table
     cursor.expect("INPATH")
     cursor.string()
     cursor.take("OVERWRITE")
