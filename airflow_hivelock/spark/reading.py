@@ -105,7 +105,7 @@ class PlanReader:
         elif name in commands.VIEWS:
             self._view(node, name)
         elif name in commands.CREATES_AS_SELECT:
-            self._create_as_select(node)
+            self._create_as_select(node, name)
         elif name in commands.SCANS:
             self._analyse(node, name)
         elif name in commands.COPIES:
@@ -171,9 +171,16 @@ class PlanReader:
         for query in _inner(node):
             self.names(query)
 
-    def _create_as_select(self, node: Any) -> None:
+    def _create_as_select(self, node: Any, name: str) -> None:
         for target in self._names.named(node)[:1]:
             self._planner.write(target, how=Write.OVERWRITE)
+        if name.endswith("Command"):
+            described = node.table() if name.startswith("CreateDataSource") else node.tableDesc()
+            location = optional(described.storage().locationUri())
+        else:
+            location = optional(node.tableSpec().location())
+        if location is not None:  # it can be the folder of another table
+            self.write_path(location if isinstance(location, str) else self._jvm.path(location))
         queries = list(_inner(node)) or [node.query()]
         for query in queries:
             self.query(query)

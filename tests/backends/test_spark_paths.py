@@ -185,6 +185,25 @@ def test_load_data_takes_files_out_of_a_table(
     assert taken() == ["dw.target!"]
 
 
+@pytest.mark.parametrize("kind", ["using parquet", "stored as parquet"])
+def test_create_as_select_writes_the_folder_of_another_table(
+    kind: str, spark: SparkSession, home: str, locks: HiveLocks, taken: Callable[[], list[str]]
+) -> None:
+    """Spark writes into the folder if it is empty."""
+    spark.sql("create table dw.empty (k int) using parquet")
+    taken()
+    try:
+        spark.sql(f"create table dw.made {kind} location '{home}/empty' as select 1 k")
+        assert sorted(taken()) == ["dw.empty!", "dw.made!"]
+        spark.sql("drop table if exists dw.made")
+        taken()
+        spark.sql(f"create table dw.made {kind} as select 1 k")
+        assert taken() == ["dw.made!"]
+    finally:
+        spark.sql("drop table if exists dw.made")
+        spark.sql("drop table dw.empty")
+
+
 LAKE = {
     "": "org.apache.spark.sql.execution.datasources.v2.jdbc.JDBCTableCatalog",
     ".url": "jdbc:derby:memory:lake;create=true",
