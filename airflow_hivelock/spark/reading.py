@@ -117,7 +117,7 @@ class PlanReader:
         elif name == "SetVariable":
             self.query(node.sourceQuery())
         elif name == "AnalyzeTablesCommand":
-            self._analyse_all(optional(node.databaseName()) or self._planner.session.database)
+            self._planner.scan_tables(optional(node.databaseName()) or self._planner.session.database)
         elif name in commands.LOOKS:
             self._planner.look(*self._names.named(node))
         elif name in commands.WRITES:
@@ -147,14 +147,6 @@ class PlanReader:
         for target in self._names.named(node):
             self._planner.look(target)
             self._planner.scans += map(Scan, self._names.parts(node, name, target))
-
-    def _analyse_all(self, database: str) -> None:
-        tables = self._planner.session.tables
-        for name in tables.catalog.names(database) if tables.catalog else ():
-            target = LockObject(database, name)
-            known = tables.table(target)
-            if known is not None and known.table_type != "VIRTUAL_VIEW":
-                self._planner.scans.append(Scan(target))
 
     def _rename(self, node: Any) -> None:
         if kind(node) == "AlterTableRenameCommand":

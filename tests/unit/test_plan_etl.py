@@ -209,3 +209,15 @@ def test_a_refusal_tells_what_to_do_in_words_of_its_own(sql: str) -> None:
 def test_what_is_read_by_its_path_is_told(caplog: pytest.LogCaptureFixture) -> None:
     plan_statements("select * from json.`/data/new.json`")
     assert "/data/new.json is read by its path" in caplog.text
+
+
+@pytest.mark.parametrize(
+    "text", ["analyze tables compute statistics", "analyze tables in dw compute statistics noscan"]
+)
+def test_analyze_tables_reads_each_table_of_the_database(text: str) -> None:
+    read, written = plan_statements(text, scans.Tables(), database="dw")
+    tables = {each.table for each in read}
+    assert tables == {"big", "daily", "hourly", "orders", "plain", "sales"}, "it reads no view"
+    assert written == []
+    with pytest.raises(InvalidRequest, match="without a metastore, the tables of the database are not known"):
+        plan_statements(text)

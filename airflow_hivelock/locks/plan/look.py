@@ -1,4 +1,4 @@
-"""Statements about metadata: SHOW, DESCRIBE, REFRESH and COMMENT."""
+"""Statements about metadata: SHOW, DESCRIBE, REFRESH, COMMENT, and ANALYZE, which reads data for it."""
 
 from __future__ import annotations
 
@@ -97,4 +97,23 @@ def comment(cursor: Cursor, planner: Planner) -> None:
         cursor.expect("TABLE")
         planner.write(planner.table(cursor))
     cursor.expect("IS")
+    no_query(cursor)
+
+
+def analyze(cursor: Cursor, planner: Planner) -> None:
+    cursor.expect("ANALYZE")
+    if cursor.take("TABLES"):  # all tables of a database, in Spark
+        if planner.session.tables.catalog is None:
+            cursor.refuse("without a metastore, the tables of the database are not known")
+        is_named = cursor.take_any("FROM", "IN")
+        planner.scan_tables(planner.database(cursor).database if is_named else planner.session.database)
+    else:
+        cursor.expect("TABLE")
+        table, parts = planner.named(cursor)
+        if (spec := cursor.optional_spec()) is None:
+            planner.read_named(cursor.statement, parts)
+        else:
+            planner.scan(cursor.statement, table, spec)
+    if not cursor.take("CACHE", "METADATA"):
+        cursor.expect("COMPUTE", "STATISTICS")
     no_query(cursor)

@@ -116,6 +116,15 @@ class Planner:
             self.looks.append(table)
             self.scans += [Scan(partition) for partition in found]
 
+    def scan_tables(self, database: str) -> None:
+        """Add a read of each table of *database*, but not of its views."""
+        tables = self.session.tables
+        for name in tables.catalog.names(database) if tables.catalog else ():
+            target = LockObject(database, name)
+            known = tables.table(target)
+            if known is not None and known.table_type != "VIRTUAL_VIEW":
+                self.scans.append(Scan(target))
+
     def read(self, statement: Statement, tokens: Sequence[Token]) -> exp.Expr:
         """Add the reads of the query *tokens*. Return its tree."""
         tree = parse(statement, tokens)

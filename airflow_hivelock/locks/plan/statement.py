@@ -13,7 +13,7 @@ from airflow_hivelock.locks.plan.alter import alter
 from airflow_hivelock.locks.plan.create import DATABASES, create, drop, no_query, view_query
 from airflow_hivelock.locks.plan.cursor import Cursor
 from airflow_hivelock.locks.plan.insert import insert, inserts
-from airflow_hivelock.locks.plan.look import comment, describe, refresh, show
+from airflow_hivelock.locks.plan.look import analyze, comment, describe, refresh, show
 from airflow_hivelock.locks.plan.planner import QUERY
 from airflow_hivelock.locks.plan.query import parse
 from airflow_hivelock.locks.plan.rewrite import identifiers
@@ -303,18 +303,6 @@ def _files(cursor: Cursor, _planner: Planner) -> None:
         cursor.refuse("cannot tell which tables' files this touches")
 
 
-def _analyze(cursor: Cursor, planner: Planner) -> None:
-    cursor.expect("ANALYZE", "TABLE")
-    table, parts = planner.named(cursor)
-    if (spec := cursor.optional_spec()) is None:
-        planner.read_named(cursor.statement, parts)
-    else:
-        planner.scan(cursor.statement, table, spec)
-    if not cursor.take("CACHE", "METADATA"):
-        cursor.expect("COMPUTE", "STATISTICS")
-    no_query(cursor)
-
-
 def _export(cursor: Cursor, planner: Planner) -> None:
     cursor.expect("EXPORT", "TABLE")
     table = planner.table(cursor)
@@ -355,7 +343,7 @@ def _cache(cursor: Cursor, planner: Planner) -> None:
 
 _PLANS: dict[str, Callable[[Cursor, Planner], None]] = {
     "ALTER": _alter,
-    "ANALYZE": _analyze,
+    "ANALYZE": analyze,
     "CACHE": _cache,
     "CALL": _call,
     "CLOSE": _cursor,
