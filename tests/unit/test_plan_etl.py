@@ -221,3 +221,21 @@ def test_analyze_tables_reads_each_table_of_the_database(text: str) -> None:
     assert written == []
     with pytest.raises(InvalidRequest, match="without a metastore, the tables of the database are not known"):
         plan_statements(text)
+
+
+@pytest.mark.parametrize(
+    ("sql", "read", "written"),
+    [
+        ("select * from session.v", ["dw.big", "session.v"], []),
+        ("select * from v", ["dw.big"], []),
+        ("select * from system.session.v", ["dw.big"], []),
+        ("drop view session.v", ["dw.big"], ["session.v"]),
+        ("drop view v", ["dw.big"], []),
+        ("alter view session.v rename to w; select * from w", ["dw.big"], []),
+    ],
+)
+def test_in_older_spark_session_is_a_database(sql: str, read: list[str], written: list[str]) -> None:
+    shared, exclusive = plan_statements(
+        f"create temporary view v as select * from dw.big; {sql}", unpartitioned=["dw.big", "session.v"]
+    )
+    assert ([*map(str, shared)], [*map(str, exclusive)]) == (read, written)

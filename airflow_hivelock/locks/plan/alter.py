@@ -71,7 +71,7 @@ def _view(cursor: Cursor, planner: Planner, materialized: bool = False) -> None:
         if not temporary:
             _take_names(planner, names)
         cursor.end()
-        named = planner.session.meanings(parts)[-1]
+        named = planner.session.meanings(parts)[0]
         if named is None and (text := planner.session.view_text(target)):
             named = planner.reader(cursor.statement).stored(target, text)
         planner.session.forget(parts)

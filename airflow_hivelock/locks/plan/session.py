@@ -151,9 +151,10 @@ class SessionState(Generic[View]):
         """The meanings of the name: the query of a view that this session created, or None for any other object.
 
         In a frozen state the first is the meaning at that time, and the others are later meanings.
+        The meanings of ``session.v`` can be those of a view and those of a table.
         """
         if (name := _as_temporary(parts)) and (found := self._since(name))[0] is not None:
-            return found
+            return (*found, *self._since(self.resolve(parts))) if self._can_be_stored(parts) else found
         return self._since(self.resolve(parts))
 
     def use(self, database: str) -> None:
@@ -201,12 +202,18 @@ class SessionState(Generic[View]):
             return True
         if (was_view := self.is_temporary_view(parts)) and not is_global(parts):
             self._mean(parts[-1].lower(), None)
-        return was_view
+        return was_view and not self._can_be_stored(parts)
 
     def is_temporary_view(self, parts: tuple[str, ...]) -> bool:
         """Whether *parts* name a temporary view of this session."""
         name = _as_temporary(parts)
         return is_global(parts) or bool(name and self._since(name)[0] is not None)
+
+    def _can_be_stored(self, parts: tuple[str, ...]) -> bool:
+        """Whether ``session.v`` can also be a table. Before Spark 4.3, ``session`` is a database like any other."""
+        if len(parts) != 2 or parts[0].lower() != "session":
+            return False
+        return self.tables.catalog is None or self.tables.table(self.resolve(parts)) is not None
 
     def view_text(self, target: LockObject, kind: str = "VIRTUAL_VIEW") -> str | None:
         """The query text of *target*. None if it is no view of that *kind*, or its text is not known."""
