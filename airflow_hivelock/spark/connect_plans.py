@@ -93,6 +93,7 @@ class Request:
     :param uncovered: the part that the text planner cannot plan; ``""`` if it can plan everything.
     :param view: the temporary view that it creates, if the planner cannot know what the view reads.
     :param planned: its locks are known.
+    :param cached: the planner has found that it creates a cache. Its text need not show that: EXECUTE IMMEDIATE.
     :param between: the state of the session before and after the planner read the texts.
     """
 
@@ -103,6 +104,7 @@ class Request:
     uncovered: str = ""
     view: str = ""
     planned: bool = True
+    cached: bool = False
     between: tuple[Moment, Moment] | None = None
 
     @property
@@ -113,7 +115,7 @@ class Request:
     @property
     def caches(self) -> bool:
         """Whether it may create a cache."""
-        return self.catalog == "cache_table" or any(map(_CACHES.search, self.texts))
+        return self.cached or self.catalog == "cache_table" or any(map(_CACHES.search, self.texts))
 
     @property
     def clears(self) -> bool:
@@ -180,6 +182,7 @@ class ConnectPlans:
             state.undo(*request.between)  # the request is planned a second time
         for collected in (planner.scans, planner.writes, planner.looks):
             collected.clear()
+        planner.caches = False
         self._known.forget()
         state.database = database
         state.begin()
@@ -195,6 +198,7 @@ class ConnectPlans:
                         f"{text[:80]!r} names files by path; in Spark Connect it is not known which table they belong to; "
                         f"name the table, or {_LEASE}"
                     )
+            request.cached = planner.caches
             if self._caches.filled:  # the query may use a cache, which Spark fills from all partitions
                 planner.scans[:] = [Scan(LockObject(each.table.database, each.table.table)) for each in planner.scans]
             touched = plan_touched(planner)

@@ -111,3 +111,13 @@ def test_a_join_with_using_names_no_files() -> None:
     session = Session()
     session.run("create temporary view v as select * from u join w using (x)")
     assert session.run("insert into t select * from v") == (["dw.u", "dw.w"], ["dw.t"])
+
+
+def test_a_cache_is_noticed_in_sql_that_is_put_together() -> None:
+    plans = ConnectPlans(answer, Caches())
+    request = Request(("execute immediate 'cache lazy tab' || 'le c as select * from u'",), command=True)
+    plans.plan(request)
+    assert request.caches
+    request = Request(("execute immediate 'select * from u'",), command=True)
+    plans.plan(request)
+    assert not request.caches

@@ -48,6 +48,7 @@ class Planner:
     :ivar scans: the data to read.
     :ivar writes: the objects to change. They are locked EXCLUSIVE.
     :ivar looks: objects that must not be dropped, but can change. They are locked SHARED, without their partitions.
+    :ivar caches: a statement creates a cache.
     :ivar types: by written object, the lock type of Hive's transactional manager. Filled only with ``follows="hive"``.
     :ivar settings: the settings that the text sets.
     :ivar unlocked: the statements that lock nothing, because the text turns locking off before them.
@@ -63,6 +64,7 @@ class Planner:
     unlocked: list[str] = field(default_factory=list)
     settings: list[Setting] = field(default_factory=list)
     types: dict[LockObject, LockType] = field(default_factory=dict)
+    caches: bool = False
 
     @property
     def as_hive(self) -> bool:

@@ -327,6 +327,7 @@ def _import(cursor: Cursor, planner: Planner) -> None:
 
 def _cache(cursor: Cursor, planner: Planner) -> None:
     cursor.expect("CACHE")
+    planner.caches = True
     cursor.take("LAZY")
     cursor.expect("TABLE")
     _, parts = planner.named(cursor)
