@@ -199,9 +199,13 @@ def test_a_task_that_waits_for_its_slot_keeps_its_position_for_as_long_as_it_is_
     for run in busy:
         run.reach("work", "running")
     run = start("single", "dw.late")
-    af.wait(lambda: manager.waiters("dw.late"), RUN_TIMEOUT_S, "its turn")
-    (invited,) = manager.waiters("dw.late")
-    assert (invited.owner, invited.waits_for) == (run.owner("work"), WaitsFor.SLOT)
+    # The request waits for its locks for a moment before its turn.
+    (invited,) = af.wait(
+        lambda: [each for each in manager.waiters("dw.late") if each.waits_for is WaitsFor.SLOT],
+        RUN_TIMEOUT_S,
+        "its turn",
+    )
+    assert invited.owner == run.owner("work")
     assert invited.until is not None
     assert not manager.show("dw.late")
     logged = f"waiting for a worker slot, with its position until {invited.until:%H:%M:%S}Z (round 1 of 3)"
