@@ -16,7 +16,7 @@ from airflow_hivelock.locks.backend import Blocked, FreesForeign, NeedsSlot
 from airflow_hivelock.locks.errors import InvalidRequest, LockTimeout, StoreUnavailable, Unsupported
 from airflow_hivelock.locks.groups import ManagesGroups
 from airflow_hivelock.locks.invalid import MAX_REASON_LENGTH, one_line
-from airflow_hivelock.locks.model import Lease, LockObject, check_priority
+from airflow_hivelock.locks.model import MAX_LEASE_S, Lease, LockObject, check_priority
 from airflow_hivelock.locks.pending import OUTAGE_S, Patience, PendingLease, PendingLook, Silent
 
 if TYPE_CHECKING:
@@ -99,12 +99,10 @@ class LockManager(ManagesGroups, AbstractContextManager["LockManager"]):
                 )
         except LockTimeout:
             raise
-        except StoreUnavailable:
-            with suppress(StoreUnavailable):  # report the first error; the request leaves when the store answers
-                pending.withdraw()
-            raise
         except BaseException:
-            pending.withdraw()
+            # The caller needs the first error, such as KeyboardInterrupt. The request leaves when the store answers.
+            with suppress(StoreUnavailable):
+                pending.withdraw()
             raise
         return outcome
 
@@ -313,12 +311,12 @@ class LockManager(ManagesGroups, AbstractContextManager["LockManager"]):
         Locks of Hive's own sessions stay. Use :meth:`force_unlock` for those.
 
         :return: the released leases.
-        :raises InvalidRequest: *target* and *held_s* are both missing. Use ``held_s=0`` for all leases.
+        :raises InvalidRequest: *held_s* is invalid, or it and *target* are missing. Use ``held_s=0`` for all leases.
         """
         if target is None and held_s is None:
-            raise InvalidRequest(
-                "the force release has no target. Name an object, or the least age in seconds (held_s)"
-            )
+            raise InvalidRequest("the force release has no target. Name an object, or an age in seconds (held_s)")
+        if not 0 <= (held_s or 0) <= MAX_LEASE_S:
+            raise InvalidRequest(f"held_s={held_s!r} is not an age. Give seconds, up to {MAX_LEASE_S:,}")
         before = self.now() - timedelta(seconds=held_s or 0)
         ids = dict.fromkeys(holder.lease_id for holder in self.show(target) if holder.since <= before)
         leases = [lease for lease_id in ids if lease_id and (lease := self.find(lease_id))]

@@ -13,7 +13,7 @@ import pytest
 from airflow_hivelock.locks import rules
 from airflow_hivelock.locks.backend import Blocked
 from airflow_hivelock.locks.backends.memory import MemoryBackend
-from airflow_hivelock.locks.errors import InvalidRequest, LeaseMismatch, LockTimeout
+from airflow_hivelock.locks.errors import InvalidRequest, LeaseMismatch, LockTimeout, StoreUnavailable
 from airflow_hivelock.locks.manager import LockManager
 from airflow_hivelock.locks.model import Blocker, Lease, LockMode, LockObject
 from airflow_hivelock.locks.pending import PendingLease, PendingLook, Silent
@@ -153,6 +153,21 @@ def test_an_interrupted_wait_leaves_the_queue(manager: LockManager, monkeypatch:
     assert manager.waiters() == []
 
 
+def test_an_interrupted_wait_stays_interrupted_if_the_store_is_away(
+    manager: LockManager, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def away(_pending: PendingLease) -> None:
+        raise StoreUnavailable("the store is away")
+
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    manager.acquire(owner="a", writes=[T])
+    monkeypatch.setattr(PendingLease, "withdraw", away)
+    with pytest.raises(KeyboardInterrupt):
+        manager.acquire(owner="b", writes=[T], timeout_s=None, tell=interrupt)
+
+
 @pytest.fixture
 def restless_threads() -> Iterator[None]:
     """Threads that are interrupted as often as Python can, so that what is not atomic shows."""
@@ -226,6 +241,14 @@ def test_a_look_is_called_once_when_a_lock_goes(manager: LockManager) -> None:
     manager.release(leases[0])
     manager.release(manager.acquire(owner="d", writes=[T]))
     assert len(calls) == 1
+
+
+@pytest.mark.parametrize("held_s", [-1, float("nan"), 1e300])
+def test_an_age_that_is_no_number_of_seconds_frees_nothing(manager: LockManager, held_s: float) -> None:
+    lease = manager.acquire(owner="a", writes=[T])
+    with pytest.raises(InvalidRequest, match="held_s"):
+        manager.force_release_all(held_s=held_s, reason="too old", user="ops")
+    assert manager.leases() == [lease]
 
 
 @pytest.mark.parametrize("name", ["timeout_s", "outage_s"])
