@@ -271,7 +271,7 @@ _PASSED = ("id", "token", "attempt", "epoch", "owner", "locks", "lease_s", "sinc
 
 
 _SECRET = re.compile(
-    r"""((?:passw|pwd|secret|token|credential|access.?key)[\w.-]{0,40}['"`]?\s*[=:\s]\s*)"""
+    r"""((?:passw|pwd|secret|token|credential|access.?key)[\w.-]{0,40}['"`]?(?:\s*+(?:=>|[=:])\s*+|\s++))"""
     r"""(?:'(?:[^'\\]|\\.|'')*(?:'|\Z)|"(?:[^"\\]|\\.|"")*(?:"|\Z)|(?<==)[^\s&;,'")]+)""",
     re.IGNORECASE | re.DOTALL,
 )
