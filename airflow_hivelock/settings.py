@@ -74,7 +74,9 @@ class Settings:
         for what in ("host", "schema", "login"):
             if not (getattr(connection, what) or "").isprintable():
                 raise InvalidRequest(f"its {what} contains a character that cannot be printed. Remove it")
-        own: dict[str, Any] = connection.extra_dejson
+        own: Any = connection.extra_dejson
+        if not isinstance(own, dict):
+            raise InvalidRequest('its extra is not a JSON object. Write one as in {"installation": "etl-prod"}')
         site, of_site = _of_site(own, connection)
         host, schema = (_given(getattr(connection, name), of_site.pop(name, None)) for name in ("host", "schema"))
         extra: dict[str, Any] = {name: each.value for name, each in of_site.items()} | own

@@ -44,6 +44,7 @@ def connection(monkeypatch: pytest.MonkeyPatch) -> Any:
     [
         ({}, "zookeeper://zk1:2181,zk2:2181/hive_zookeeper_namespace"),
         ({"port": 3181}, "zookeeper://zk1:2181,zk2:3181/hive_zookeeper_namespace"),
+        ({"host": "[::1],[::2]:2182", "port": 3181}, "zookeeper://[::1]:3181,[::2]:2182/hive_zookeeper_namespace"),
         ({"schema": "/hive/locks"}, "zookeeper://zk1:2181,zk2:2181/hive/locks"),
         (
             {"extra": {"installation": "prod", "root": "/mine", "timeout_s": "20"}},
@@ -90,6 +91,7 @@ def test_a_connection_says_where_the_locks_are(fields: dict[str, Any], url: str,
         ({"login": "ann", "extra": {**ID, "backend": "metastore"}}, "metastore takes none"),
         ({"password": "hush", "extra": {**ID, "backend": "metastore"}}, "metastore takes none"),
         ({"extra": {}}, "no installation id"),
+        ({"extra": '["prod"]'}, "not a JSON object"),
         ({"extra": {"installation": "prod", "backend": "etcd"}}, "'etcd' is unknown"),
         ({"extra": {"instalation": "prod"}}, "no installation id"),
         ({"host": "", "extra": {"installation": "prod", "backend": "sqlite"}}, "no host"),

@@ -163,7 +163,8 @@ def url_of(
         raise InvalidRequest(
             f"no host is given{unset}. Name the servers (--url, or the connection's host), as in host1:{kind.port},host2:{kind.port}"
         )
-    servers = ",".join(each if ":" in each else f"{each}:{port or kind.port}" for each in hosts)
+    # An IPv6 address has colons of its own, in brackets.
+    servers = ",".join(each if ":" in each.rpartition("]")[2] else f"{each}:{port or kind.port}" for each in hosts)
     user, secret = (quote(part, safe="", errors="replace") for part in (login, password))
     who = f"{user}:{secret}@" if secret else f"{user}@" if user else ""
     return f"{backend}://{who}{servers}" + (f"/{quote(path)}" if path else "") + query
