@@ -134,10 +134,15 @@ class HiveLockHook(BaseHook):
 
     def test_connection(self) -> tuple[bool, str]:
         """Whether the lock store answers, and a text for the user."""
+        known = self.hivelock_conn_id in _current
         try:
-            self.manager()
+            connect(self.url).close()
         except HiveLockError as error:
             return False, str(error)
+        finally:
+            # Airflow tests each form under a new id. A shared manager would keep its session in the API server for ever.
+            if not known:
+                _forget_connection(self.hivelock_conn_id)
         return True, f"{self.settings.shown_url} answers. This Airflow is installation {self.installation!r}"
 
     def _read(self, connection: Any) -> Settings:
@@ -177,6 +182,11 @@ def _change(connection: str, url: str) -> None:
         before, _current[connection] = _current.get(connection, key), key
         if before not in _current.values() and (old := _managers.pop(before, None)):
             _let_go(before, old)
+
+
+def _forget_connection(connection: str) -> None:
+    with _changing:
+        _current.pop(connection, None)
 
 
 def _let_go(key: str, manager: LockManager) -> None:

@@ -8,6 +8,7 @@ import json
 import os
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
+from unittest.mock import Mock
 
 import jsonschema  # type: ignore[import-untyped]
 import pytest
@@ -19,6 +20,7 @@ from hypothesis import strategies as st
 from airflow_hivelock import HiveLockHook, hooks
 from airflow_hivelock.get_provider_info import get_provider_info
 from airflow_hivelock.locks import InvalidRequest, StoreUnavailable
+from airflow_hivelock.locks.backends.memory import MemoryBackend
 from airflow_hivelock.spec import Owner
 
 if TYPE_CHECKING:
@@ -218,6 +220,18 @@ def test_the_connection_can_be_tested(connection: Any) -> None:
     ok, said = connection(host="", extra={"backend": "memory", "installation": "prod"}).test_connection()
     assert ok
     assert "'prod'" in said
+
+
+def test_forms_that_are_tested_leave_no_session(monkeypatch: pytest.MonkeyPatch) -> None:
+    before, closed = dict(hooks._managers), Mock()
+    monkeypatch.setattr(MemoryBackend, "close", closed)
+    for number in range(3):  # Airflow gives each form a new id
+        form = {**ZK, "host": f"form-{number}", "extra": {**ID, "backend": "memory"}}
+        monkeypatch.setenv(f"AIRFLOW_CONN_FORM_{number}", json.dumps(form))
+        assert HiveLockHook(f"form_{number}").test_connection()[0]
+    assert closed.call_count == 3
+    assert hooks._managers == before
+    assert not [name for name in hooks._current if name.startswith("form_")]
 
 
 def test_a_metastore_is_asked_where_the_connection_names_one(connection: Any) -> None:
