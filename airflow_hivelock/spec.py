@@ -119,9 +119,9 @@ def _columns(name: str, value: Any) -> dict[str, Any]:
 
 
 def _switch(name: str, given: Any) -> bool | None:
-    if given not in (None, True, False):
+    if given is not None and not isinstance(given, bool):  # 1 == True, but "is True" decides about SET in SQL
         raise InvalidRequest(f"{name}={given!r} is invalid. Use True, False or None")
-    return given  # type: ignore[no-any-return]
+    return given
 
 
 def _kept_as(plain: Callable[[str, Any], Any], *, rendered: bool = False) -> dict[str, Any]:

@@ -59,6 +59,7 @@ WRONG = [
     ({"reads": ["dw.t"], "partition_columns": ["dt"]}, "must be a dict"),
     ({"reads": ["dw.t"], "partition_columns": {"dw.t": "dt"}}, "must be a list of columns"),
     ({"reads": ["dw.t"], "support_concurrency": "no"}, "Use True, False or None"),
+    ({"reads": ["dw.t"], "support_concurrency": 1}, "Use True, False or None"),
 ]
 
 WRONG_WAITING = [
