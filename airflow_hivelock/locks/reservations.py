@@ -104,8 +104,8 @@ def parse_end(text: str, now: datetime) -> datetime:
         return end if end > now else end + timedelta(days=1)
     try:
         end = datetime.fromisoformat(text.strip())
-    except ValueError:
+        return (end if end.tzinfo else end.replace(tzinfo=UTC)).astimezone(UTC)
+    except (ValueError, OverflowError):  # some times of the years 1 and 9999 have no time in UTC
         raise InvalidRequest(
             f"UNTIL {text!r}: write a time of day in UTC, as in '06:00', or '2026-11-21T06:00+01:00'"
         ) from None
-    return end if end.tzinfo else end.replace(tzinfo=UTC)

@@ -139,7 +139,7 @@ def test_until_is_a_time_of_day_or_a_time(text: str, end: datetime) -> None:
     assert reservations.parse_end(text, NOW) == end
 
 
-@pytest.mark.parametrize("text", ["", "24:00", "06:61", "soon", "6"])
+@pytest.mark.parametrize("text", ["", "24:00", "06:61", "soon", "6", "9999-12-31T23:59-10:00"])
 def test_anything_else_is_refused(text: str) -> None:
     with pytest.raises(InvalidRequest, match="UNTIL"):
         reservations.parse_end(text, NOW)
