@@ -85,11 +85,10 @@ class Patience:
         uncounted_s: float = 0.0,
     ) -> None:
         self.known_s = 0.0
-        # Python's threads cannot wait for longer than TIMEOUT_MAX, which is centuries.
-        self.timeout_s = math.inf if timeout_s is None or timeout_s > threading.TIMEOUT_MAX else timeout_s
+        self.timeout_s = _limit_s(timeout_s)
         self._before_s = before_s
         self._uncounted_s = uncounted_s
-        self._outage_s = math.inf if outage_s is None else outage_s
+        self._outage_s = _limit_s(outage_s)
         self._clock = clock
         self._began = clock()
         self._silent_since: float | None = None
@@ -142,6 +141,11 @@ class Patience:
 
     def _elapsed_s(self) -> float:
         return self._clock() - self._began
+
+
+def _limit_s(given_s: float | None) -> float:
+    """Return infinity for None, and for more than Python's threads can wait, which is centuries."""
+    return math.inf if given_s is None or given_s > threading.TIMEOUT_MAX else given_s
 
 
 class _Pending:

@@ -176,6 +176,11 @@ def test_a_time_out_of_centuries_is_no_time_out(timeout_s: float, manager: LockM
     assert waiting.wait_s() is None
 
 
+def test_an_outage_of_centuries_may_last_without_a_limit(clock: Clock) -> None:
+    manager, _ = scripted(clock, AWAY, AWAY, GRANTED)
+    assert manager.acquire(owner="b", writes=[T], timeout_s=None, outage_s=10**400) == GRANTED
+
+
 def test_a_caller_is_told_each_second_how_it_waits(clock: Clock) -> None:
     manager, _ = scripted(clock, Blocked(BY, recheck_s=3), Blocked(BY, recheck_s=1), GRANTED)
     told: list[tuple[Blocked | Silent, float]] = []
