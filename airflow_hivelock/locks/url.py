@@ -40,7 +40,8 @@ def check(url: str, of: str = "the lock store") -> None:
         if not url.isprintable():  # urlsplit would silently drop some of these characters
             raise ValueError("characters that a URL cannot have")
         parts = urlsplit(url)
-        whole = not _cut_short(parts) and _HOSTS.fullmatch(parts.netloc.rpartition("@")[2])
+        fragment = bool(parts.netloc and parts.fragment)  # no store has one: it is the end of an option with a #
+        whole = not fragment and not _cut_short(parts) and _HOSTS.fullmatch(parts.netloc.rpartition("@")[2])
     except ValueError:  # urlsplit's own message repeats the URL
         whole = None
     if not whole:
