@@ -140,6 +140,11 @@ def test_a_session_of_twenty_minutes_is_not_waited_for() -> None:
     assert "timeout_s" not in lock_store.of_site(site(prop("hive.zookeeper.session.timeout", "0")))
 
 
+def test_a_metastore_without_a_time_out_has_the_longest() -> None:
+    said = lock_store.of_site(site(prop("hive.metastore.client.socket.timeout", "0")), "metastore")
+    assert said["answer_s"].value == "60"
+
+
 def test_retries_without_a_sleep_have_hives() -> None:
     assert lock_store.patience_s(lock_store.of_site(site(prop("hive.lock.numretries", "7")))) == 420.0
     assert lock_store.patience_s(lock_store.of_site(site(prop("hive.lock.sleep.between.retries", "1s")))) == 100.0

@@ -5,6 +5,7 @@ Each field keeps its source, for ``hivelock check``. :mod:`.properties` has the 
 
 from __future__ import annotations
 
+import math
 import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -200,7 +201,8 @@ def _store(site: Site, backend: str) -> Iterator[Sourced]:
             yield Sourced("host", ",".join(_hosts(site, uris)), _from(site, hive.URIS))
         yield from _metastore_security(site)
         if (answer_s := _time_s(site, hive.SOCKET)) is not None:
-            yield _at_most("answer_s", answer_s, MOST_ANSWER_S, _from(site, hive.SOCKET))
+            # For Thrift, 0 is no limit.
+            yield _at_most("answer_s", answer_s or math.inf, MOST_ANSWER_S, _from(site, hive.SOCKET))
 
 
 def _backend(site: Site) -> Sourced:
