@@ -68,7 +68,8 @@ def test_hives_default_partition_is_one_object_however_it_is_made() -> None:
 
 
 @pytest.mark.parametrize(
-    "parts", [("",), ("a/b",), ("dw", "t.u"), ("dw", "", (("dt", "1"),)), ("dw", "t", (("", "1"),))]
+    "parts",
+    [("",), ("a/b",), ("dw", "t.u"), ("dw", "", (("dt", "1"),)), ("dw", "t", (("", "1"),)), ("dw", "t", (("hr", 4),))],
 )
 def test_a_bad_object_cannot_be_made(parts: tuple[Any, ...]) -> None:
     with pytest.raises(InvalidRequest):

@@ -93,6 +93,10 @@ def unescape_level(level: str) -> tuple[str, str]:
 @lru_cache(maxsize=65_536)
 def partition_level(column: str, value: str, name: str) -> tuple[str, str]:
     """Check one level of a partition. Return the column in lower case, and the value; ``""`` is NULL."""
+    if not isinstance(column, str) or not isinstance(value, str):
+        raise InvalidRequest(
+            f"{name!r}: a partition level is a pair of texts, as in ('hr', '4'), not {(column, value)!r:.80}"
+        )
     level = f"{escape(column.lower())}={escape(value)}"
     if not column or column != column.strip():
         raise InvalidRequest(f"{name!r}: {column!r} is not a column. Write a partition level as in 'dt=2013-01-01'")
