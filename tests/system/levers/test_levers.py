@@ -7,6 +7,7 @@ import re
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
+import pytest
 from playwright.sync_api import expect
 
 from airflow_hivelock.locks import reservations
@@ -34,6 +35,7 @@ def opened(frame: Frame, task: Task) -> Locator:
     return frame.locator("dialog")
 
 
+@pytest.mark.timeout(600)  # the earlier holds and the log take half of the usual limit
 def test_a_waiting_task_shows_how_long_it_will_probably_wait(store: Store) -> None:
     target = f"dw.{store.name}/week=40"
     since = min(lease.since for lease in store.past)
