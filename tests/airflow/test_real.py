@@ -200,12 +200,9 @@ def test_a_task_that_waits_for_its_slot_keeps_its_position_for_as_long_as_it_is_
         run.reach("work", "running")
     run = start("single", "dw.late")
     # The request waits for its locks for a moment before its turn.
-    (invited,) = af.wait(
-        lambda: [each for each in manager.waiters("dw.late") if each.waits_for is WaitsFor.SLOT],
-        RUN_TIMEOUT_S,
-        "its turn",
-    )
-    assert invited.owner == run.owner("work")
+    af.wait(lambda: WaitsFor.SLOT in {each.waits_for for each in manager.waiters("dw.late")}, RUN_TIMEOUT_S, "its turn")
+    (invited,) = manager.waiters("dw.late")
+    assert (invited.owner, invited.waits_for) == (run.owner("work"), WaitsFor.SLOT)
     assert invited.until is not None
     assert not manager.show("dw.late")
     logged = f"waiting for a worker slot, with its position until {invited.until:%H:%M:%S}Z (round 1 of 3)"

@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import json
-import shutil
 import subprocess
 from pathlib import Path
 
 import pytest
 
+from tests.page.__main__ import node_and_npm
+
 OWNERS = Path(__file__).parents[2] / "airflow_hivelock/ui/static/owners.js"
 RUN = "scheduled__2013-01-15T00:00:00+00:00"
 
-NODE = shutil.which("node")
 
-
-@pytest.mark.skipif(NODE is None, reason="there is no Node on the PATH")
 @pytest.mark.parametrize(
     ("text", "is_shown"),
     [
@@ -33,7 +31,6 @@ def test_the_tab_of_a_task_shows_no_other_task(text: str, is_shown: bool) -> Non
     assert selects(f'"flights" "{RUN}" "load"', text) == is_shown
 
 
-@pytest.mark.skipif(NODE is None, reason="there is no Node on the PATH")
 @pytest.mark.parametrize(
     ("words", "is_shown"),
     [
@@ -53,7 +50,6 @@ def test_a_user_can_type_a_part_of_a_name_or_a_whole_name(words: str, is_shown: 
 def selects(words: str, text: str) -> bool:
     script = f"const {{ ownerFilter }} = await import({json.dumps(OWNERS.as_uri())});\n"
     script += f"console.log(ownerFilter({json.dumps(words)})({json.dumps(text.lower())}));"
-    assert NODE is not None
-    command = [NODE, "--input-type=module", "--eval", script]
+    command = [node_and_npm()[0], "--input-type=module", "--eval", script]
     done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
     return done.stdout.strip() == "true"
