@@ -32,14 +32,14 @@ def check_lease_dag_id(task_id: Any, lease_dag_id: Any, lease: Any) -> None:
 
 
 def check_not_empty(task: Any) -> None:
-    """Check that the lease which was passed to *task* was not rendered to None. The task names no locks of its own.
+    """Check that another task has given *task* a lease, or something to lock.
 
-    :raises InvalidRequest: it was.
+    :raises InvalidRequest: it has given neither.
     """
     if task.lease is None and not (task.reads or task.writes or task.lock_sql):
         raise InvalidRequest(
-            f"{task.task_id}: the passed lease is empty, because its lock task has returned none. Perhaps a user has marked "
-            "that task as success. Clear the lock task"
+            f"{task.task_id} has no lease and nothing to lock: the task that should return that has returned nothing. "
+            "Perhaps a user has marked it as success. Clear that task"
         )
 
 

@@ -252,7 +252,7 @@ def test_a_child_that_is_about_to_run_another_program_is_found(monkeypatch: pyte
 
 
 class TestRunAsUser:
-    """The work of a task with ``run_as_user``, whose environment Linux does not show to the keeper's user."""
+    """The work of a task with ``run_as_user``. Linux does not show its environment to the keeper's user."""
 
     @pytest.fixture
     def child(self, monkeypatch: pytest.MonkeyPatch) -> Iterator[subprocess.Popen[bytes]]:

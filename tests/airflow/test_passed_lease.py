@@ -121,7 +121,10 @@ def test_a_template_that_rendered_to_no_text_is_no_lease(manager: LockManager, u
 
 
 @pytest.mark.parametrize("kind", [WORKS])
-def test_the_lease_of_a_lock_task_that_a_user_marked_as_success_is_empty(manager: LockManager, use: Use) -> None:
+@pytest.mark.parametrize("name", ["lease", "writes"])
+def test_a_task_gets_nothing_from_a_task_that_a_user_marked_as_success(
+    manager: LockManager, use: Use, name: str
+) -> None:
     """The message was: name at least one object in reads or writes."""
     with dag() as uses:
 
@@ -129,9 +132,10 @@ def test_the_lease_of_a_lock_task_that_a_user_marked_as_success_is_empty(manager
         def marked() -> None:
             """Leave no XCom."""
 
-        use.task(marked())
+        use.task(**{"lease": None, name: marked()})
     assert use.state(uses) == "failed"
-    assert "Clear the lock task" in use.errors[0]
+    assert "has no lease and nothing to lock" in use.errors[0]
+    assert "Clear that task" in use.errors[0]
 
 
 @pytest.mark.parametrize("task_id", ["own", "python/-1/0a1b2c3d"])
