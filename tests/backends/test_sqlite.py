@@ -8,11 +8,13 @@ import sqlite3
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
 import pytest
 
 from airflow_hivelock.locks import StoreUnavailable, connect, rules
+from airflow_hivelock.locks.backends.database import sqlite
 from airflow_hivelock.locks.pauses import jitter
 from tests.backends.databases import DAY, HANG_S
 
@@ -25,7 +27,9 @@ def test_who_comes_first_to_a_file_that_another_is_making_waits(
 ) -> None:
     other = sqlite3.connect(sqlite_url.removeprefix("sqlite:///"), isolation_level=None)
     other.execute("BEGIN IMMEDIATE")
-    monkeypatch.setattr(time, "sleep", lambda pause_s: other.rollback())
+    # Py4J's threads, left by other tests, call ``time.sleep`` too.
+    waits = SimpleNamespace(monotonic=time.monotonic, sleep=lambda pause_s: other.rollback())
+    monkeypatch.setattr(sqlite, "time", waits)
     with connect(sqlite_url) as manager:
         manager.acquire(owner="first", writes=[DAY])
     other.close()
