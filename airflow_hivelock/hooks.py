@@ -52,7 +52,7 @@ class HiveLockHook(BaseHook):
     ``backend``                  the kind of lock store: ``zookeeper`` (the default), ``metastore``, ``postgresql``,
                                  ``mysql``, ``sqlite``, ``hiveserver2`` or ``memory``
     ``metastore_uri``            the Hive metastore in which tasks look up partitions, as in
-                                 ``thrift://metastore:9083``
+                                 ``thrift://metastore1:9083,metastore2:9083``
     ``hive_site``                a hive-site.xml on the host of each Airflow component. It supplies settings that the
                                  connection does not have: servers, namespace, lock manager, security, time-outs
     ``concurrency``              false turns locking off, as Hive's ``hive.support.concurrency`` does

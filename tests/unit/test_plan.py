@@ -268,7 +268,7 @@ def test_a_view_says_that_it_protects_nothing_below(caplog: pytest.LogCaptureFix
 
 
 @pytest.mark.parametrize(
-    "uri", ["", "host:9083", "http://host", "thrift://", "thrift://host:port", "thrift://a:9083,thrift://b:9083"]
+    "uri", ["", "host:9083", "http://host", "thrift://", "thrift://host:port", "thrift://a:9083,http://b:9083"]
 )
 def test_what_is_not_a_metastore_is_refused(uri: str) -> None:
     with pytest.raises(InvalidRequest, match="thrift://host:9083"):
@@ -337,7 +337,9 @@ def metastore_uri(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 @pytest.mark.integration
 def test_a_real_metastore_knows_tables_and_partitions(metastore_uri: str) -> None:
-    catalog = connect_catalog(metastore_uri)
+    with socket.create_server(("127.0.0.1", 0)) as closed:
+        away = f"127.0.0.1:{closed.getsockname()[1]}"
+    catalog = connect_catalog(f"thrift://{away},{metastore_uri}")
     assert catalog.table(LockObject("dw", "nope")) is None
     assert catalog.table(LockObject("nope", "nope")) is None
     assert catalog.table(LockObject("dw", "plain")) == Table()

@@ -94,7 +94,7 @@ def prop(name: str, value: str, more: str = "") -> str:
         (
             CDP,
             "metastore://hms1.corp:9083,hms2.corp:9083?auth=KERBEROS&kerberos_service_name=hive&ssl=true&answer_s=60",
-            "thrift://hms1.corp:9083?auth=KERBEROS&kerberos_service_name=hive&ssl=true",
+            "thrift://hms1.corp:9083,hms2.corp:9083?auth=KERBEROS&kerberos_service_name=hive&ssl=true",
         ),
         (
             EMR,

@@ -84,14 +84,16 @@ _OPTIONS = {"auth", "kerberos_service_name", "ssl", "ca"}
 def connect_catalog(uri: str, timeout_s: float = 10.0) -> MetastoreCatalog:
     """Return the catalog of the Hive metastore at *uri*. The first question opens the connection.
 
-    :param uri: ``thrift://host[:port][?auth=KERBEROS&kerberos_service_name=hive&ssl=true&ca=…]``.
+    :param uri: ``thrift://host[:port][,host…][?auth=KERBEROS&kerberos_service_name=hive&ssl=true&ca=…]``.
+        ``hive.metastore.uris`` repeats ``thrift://`` before each host. That is accepted too.
     :param timeout_s: the longest wait for a connection, and then for each part of an answer, in seconds.
     :raises InvalidRequest: the URI is invalid.
     :raises HiveLockError: the client library is not installed.
     """
+    uri = uri.replace(",thrift://", ",")
     check(uri, f"the metastore, as in thrift://host:{METASTORE_PORT},")
     parts = urlsplit(uri)
-    if parts.scheme != "thrift" or not parts.netloc or "," in parts.netloc:
+    if parts.scheme != "thrift" or not parts.netloc or parts.path.strip("/"):
         raise InvalidRequest(
             f"{shown(uri)!r} is not the address of a metastore. Write one as in thrift://host:{METASTORE_PORT}"
         )

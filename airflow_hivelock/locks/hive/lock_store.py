@@ -65,8 +65,8 @@ def common_fields(site: Site) -> dict[str, Sourced]:
     if uris := site.value(hive.URIS):
         options = {each.name: each.value for each in _metastore_security(site)}
         query = f"?{urlencode(options)}" if options else ""
-        first = next(iter(_hosts(site, uris)), "")
-        fields["metastore_uri"] = Sourced("metastore_uri", f"thrift://{first}{query}", _from(site, hive.URIS))
+        hosts = ",".join(_hosts(site, uris))
+        fields["metastore_uri"] = Sourced("metastore_uri", f"thrift://{hosts}{query}", _from(site, hive.URIS))
     return fields
 
 
