@@ -228,5 +228,4 @@ def _above(lock: Lock, had: set[Lock]) -> Lock:
 
 
 def _some(locks: Sequence[Lock]) -> str:
-    leaves = [str(lock) for lock in rules.named(locks)]
-    return ", ".join(leaves[:3]) + (f" and {len(leaves) - 3} more" if len(leaves) > 3 else "") or "nothing"
+    return rules.few(rules.named(locks), 3) or "nothing"

@@ -174,11 +174,10 @@ class _Pending:
 
     def _late(self, missed: str, in_the_way: Sequence[object]) -> str:
         parents = {parent for lock in self.request.locks for parent in lock.object.parents}
-        leaves = [str(lock) for lock in self.request.locks if lock.object not in parents]
-        more = f" and {len(leaves) - 3} more" if len(leaves) > 3 else ""
+        leaves = [lock for lock in self.request.locks if lock.object not in parents]
         by = "; ".join(map(str, in_the_way[:3]))
         return (
-            f"{self.request.owner} {missed} {', '.join(leaves[:3])}{more} within {self._patience.timeout_s:g} s: {by}. "
+            f"{self.request.owner} {missed} {rules.few(leaves, 3)} within {self._patience.timeout_s:g} s: {by}. "
             "Wait longer (timeout), or look at the holder with SHOW LOCKS … EXTENDED"
         )
 

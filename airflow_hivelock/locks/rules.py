@@ -277,9 +277,14 @@ def mismatch(
 
 def _strongest(locks: list[Lock]) -> str:
     """The names of the first few locks, EXCLUSIVE ones first."""
-    first = sorted(locks, key=lambda lock: lock.mode is not LockMode.EXCLUSIVE)[:MOST_SHOWN]
-    more = f" and {len(locks) - MOST_SHOWN} more" if len(locks) > MOST_SHOWN else ""
-    return ", ".join(map(str, first)) + more
+    first = sorted(locks, key=lambda lock: lock.mode is not LockMode.EXCLUSIVE)
+    return few(first, MOST_SHOWN)
+
+
+def few(items: Sequence[object], most: int) -> str:
+    """The first *most* items as text, and the number of the others: ``a, b and 3 more``."""
+    more = f" and {len(items) - most} more" if len(items) > most else ""
+    return ", ".join(map(str, items[:most])) + more
 
 
 def reprioritized(

@@ -7,9 +7,10 @@ import sys
 from typing import TYPE_CHECKING
 
 from airflow_hivelock.locks.backend import Blocked
+from airflow_hivelock.locks.rules import few
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Sequence
 
     from airflow_hivelock.locks.model import Lock
     from airflow_hivelock.locks.pending import Silent
@@ -29,10 +30,8 @@ class Progress:
     :param shown: whether to rewrite the line. None means only in a notebook or terminal.
     """
 
-    def __init__(self, locks: Iterable[Lock], shown: bool | None = None) -> None:
-        named = [str(lock) for lock in locks]
-        more = f" and {len(named) - MOST_SHOWN} more" if len(named) > MOST_SHOWN else ""
-        self._wanted = ", ".join(named[:MOST_SHOWN]) + more
+    def __init__(self, locks: Sequence[Lock], shown: bool | None = None) -> None:
+        self._wanted = few(locks, MOST_SHOWN)
         self._shown = _is_read() if shown is None else shown
         self._width = 0
         self._logged_s: float | None = None

@@ -12,6 +12,7 @@ import structlog
 
 from airflow_hivelock.locks.errors import CannotTell
 from airflow_hivelock.locks.invalid import printable
+from airflow_hivelock.locks.rules import few
 from airflow_hivelock.spec import Owner
 from airflow_hivelock.work import applications
 from airflow_hivelock.work.processes import Processes, started
@@ -130,8 +131,7 @@ def _of_processes(asked: Processes) -> WorkState:
         )
     if not living:
         return WorkState(ENDED, "has ended")
-    more = f" and {len(living) - MOST_NAMED} more" if len(living) > MOST_NAMED else ""
-    names = ", ".join(f"{pid} ({program})" for pid, program in list(living.items())[:MOST_NAMED]) + more
+    names = few([f"{pid} ({program})" for pid, program in living.items()], MOST_NAMED)
     shown = names if asked.pid in living else f"{names}, started by process {asked.pid}, which has ended"
     pids = [str(pid) for pid in living][:MOST_NAMED]
     see = f"On {asked.host}, ps -fp {','.join(pids)} shows more. Wait until it ends, or end it: kill {' '.join(pids)}"

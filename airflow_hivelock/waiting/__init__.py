@@ -20,6 +20,7 @@ from airflow_hivelock.locks.errors import HiveLockError, LockTimeout, StoreUnava
 from airflow_hivelock.locks.invalid import printable
 from airflow_hivelock.locks.model import Blocker, Holder, Lease
 from airflow_hivelock.locks.pending import OUTAGE_S, Patience, Silent
+from airflow_hivelock.locks.rules import few
 from airflow_hivelock.waiting.outlook import expected_text
 from airflow_hivelock.waiting.rounds import FIRST, MOST_SHOWN, Round
 
@@ -166,7 +167,7 @@ class Polled(Generic[Outcome]):
     @property
     def wanted(self) -> str:
         """The locks as text for the log."""
-        return _some(self._pending.request.locks) if self._pending else "the locks"
+        return few(self._pending.request.locks, MOST_SHOWN) if self._pending else "the locks"
 
     @property
     def manager(self) -> LockManager:
@@ -248,9 +249,8 @@ class Polled(Generic[Outcome]):
             return
         self._still_s = next_still_s(waited_s)
         now = list(self.ahead.now.values())[::-1]
-        more = f" and {len(now) - 1} more" if len(now) > 1 else ""
-        more += expected_text(self._manager, self._pending)
-        self._log.info("Still waiting for %s after %s: %s%s", self.wanted, span(waited_s), now[0], more)
+        expected = expected_text(self._manager, self._pending)
+        self._log.info("Still waiting for %s after %s: %s%s", self.wanted, span(waited_s), few(now, 1), expected)
         self.ahead.ask_about(now)
 
     def _with_time(self, one: Blocker | Holder) -> Blocker | Holder:
@@ -313,7 +313,9 @@ class Wait(Polled[Lease | NeedsSlot]):
         self.lease = outcome
         metrics.acquired(self.waited_s(), self.counts)
         after = f" after waiting {self.round().past}" if self._logged or self.ahead.names else ""
-        self._log.info("Acquired lease %s (token %s)%s: %s", outcome.id, outcome.token, after, _some(outcome.locks))
+        self._log.info(
+            "Acquired lease %s (token %s)%s: %s", outcome.id, outcome.token, after, few(outcome.locks, MOST_SHOWN)
+        )
         return outcome
 
     def round(self) -> Round:
@@ -388,8 +390,3 @@ class Look(Polled[bool]):
 
 def _waits(one: Blocker | Holder) -> bool:
     return isinstance(one, Blocker) and one.waiting
-
-
-def _some(items: Sequence[Any]) -> str:
-    more = f" and {len(items) - MOST_SHOWN} more" if len(items) > MOST_SHOWN else ""
-    return ", ".join(map(str, items[:MOST_SHOWN])) + more
