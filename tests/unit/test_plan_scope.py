@@ -74,6 +74,13 @@ def test_a_condition_does_not_reach_the_steps_of_a_recursion() -> None:
     assert read(sql) == {"orders": ALL, "sales": ALL}
 
 
+@pytest.mark.parametrize(("value", "partitions"), [("false", ALL), ("true", 1)])
+@pytest.mark.parametrize("view", ["", "create view v as select * from sales;"])
+def test_hive_reads_every_partition_if_its_pruning_is_turned_off(view: str, value: str, partitions: int) -> None:
+    sql = f"{view} set hive.optimize.ppd={value}; select * from {'v' if view else 'sales'} where dt = '2024-01-05'"
+    assert read(sql) == {"sales": partitions}
+
+
 def test_numbers_that_a_union_makes_texts_are_not_compared_as_numbers() -> None:
     assert (
         read("select * from (select hr from hourly union all select region from sales) where hr <> '04'")["hourly"] == 9

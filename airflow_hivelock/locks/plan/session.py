@@ -56,6 +56,7 @@ class SessionState(Generic[View]):
     :ivar texts: values of Spark's STRING variables and of parameters: see :func:`.texts.read`. None means not known.
     :ivar names_in_double_quotes: whether double quotes contain names, because of a SET.
     :ivar keeps_spelling: whether Hive stores partition values as they are written, because of a SET.
+    :ivar prunes: False if Hive reads every partition whatever the WHERE, because of a SET.
     :ivar blocks: the number of BEGINs without an END.
     :ivar branches: the number of open branches, loops and handlers of a script.
     :ivar prepared: the names of prepared statements.
@@ -75,6 +76,7 @@ class SessionState(Generic[View]):
         self.texts: dict[str, str | None] = {}
         self.names_in_double_quotes = False
         self.keeps_spelling = False
+        self.prunes = True
         self.blocks = 0
         self.branches = 0
         self.prepared: set[str] = set()

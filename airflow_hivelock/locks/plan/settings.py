@@ -79,6 +79,7 @@ def _session_setting(text: str, planner: Planner) -> None:
     turned = (name.lower().removeprefix("hiveconf:"), value.lower())
     session.names_in_double_quotes |= turned in _NAMES_IN_DOUBLE_QUOTES
     session.keeps_spelling |= turned == ("hive.typecheck.on.insert", "false")
+    session.prunes &= turned != ("hive.optimize.ppd", "false")
 
 
 def raw_text(cursor: Cursor) -> str:

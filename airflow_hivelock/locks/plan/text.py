@@ -13,6 +13,7 @@ from airflow_hivelock.locks.hive.properties import CONCURRENCY, NUMRETRIES, SLEE
 from airflow_hivelock.locks.hive.settings import DEFAULT_TXN, OFF, RISK, TxnSettings, patience_s
 from airflow_hivelock.locks.model import LockObject, LockType
 from airflow_hivelock.locks.model.object import MAX_OBJECTS
+from airflow_hivelock.locks.plan.condition import ALWAYS
 from airflow_hivelock.locks.plan.data import Follows, as_kept, check_follows, plan_reads, plan_writes, read
 from airflow_hivelock.locks.plan.existence import warn_of_missing
 from airflow_hivelock.locks.plan.session import SessionState
@@ -122,7 +123,8 @@ def plan_touched(planner: Planner) -> Plan:
     """The locks for the objects that *planner* has collected, from SQL or from an engine's own plan."""
     tables, limit = planner.session.tables, planner.limit
     looks = set(planner.looks)
-    reads = read(planner.scans, tables, looks, limit)
+    scans = planner.scans if planner.session.prunes else [replace(scan, condition=ALWAYS) for scan in planner.scans]
+    reads = read(scans, tables, looks, limit)
     made = {target for target in reads if target in planner.session.made and tables.table(target) is None}
     if tables.catalog is not None:
         warn_of_missing((each for each in reads if each not in made), tables.catalog, tables)
