@@ -52,7 +52,7 @@ def is_connect(spark: Any) -> bool:
 
 
 class ConnectLocks:
-    """Holds the locks of each request of one session while the request runs."""
+    """Holds the locks of each request of one session while the request runs. It has the methods of DriverSide."""
 
     def __init__(self, spark: Any) -> None:
         self._spark = spark

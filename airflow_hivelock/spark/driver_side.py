@@ -37,7 +37,10 @@ log = logging.getLogger(__name__)
 
 
 class DriverSide:
-    """The sessions of one driver with a JVM."""
+    """The sessions of one driver with a JVM.
+
+    :ivar name: the name in listings.
+    """
 
     def __init__(self, spark: Any, **options: Any) -> None:
         self._spark = spark
@@ -58,12 +61,14 @@ class DriverSide:
         return work_of(self._spark.sparkContext, keeper, self._pid)
 
     def plan_of(self, statement: Any) -> Plan:
+        """The locks of a SQL statement or a DataFrame."""
         if not isinstance(statement, str):
             return self._plans.of_frame(statement._jdf).plan
         session = interception.active_session() or self._spark
         return self._plans.of_sql(session._jsparkSession, statement, runs=True).plan
 
     def start(self, leases: DriverLeases) -> None:
+        """From now on, lock each statement with *leases*."""
         self._statements = StatementLocks(self._spark.sparkContext, self._plans, leases, self._threads.note)
         interception.install(self._statements)
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from airflow_hivelock.locks import plan as planning
 from airflow_hivelock.locks.connect import connect
@@ -18,64 +18,22 @@ from airflow_hivelock.locks.plan.text import Plan
 from airflow_hivelock.spark.connect import ConnectLocks, is_connect
 from airflow_hivelock.spark.driver_work import KEEPER_SETTING
 from airflow_hivelock.spark.guard import URL, task_lease
-from airflow_hivelock.spark.leases import DriverLeases, DriverName, Outside
+from airflow_hivelock.spark.leases import DriverLeases, Outside
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from airflow_hivelock.locks.hive.catalog import Catalog
     from airflow_hivelock.locks.manager import LockManager
+    from airflow_hivelock.spark.driver_side import DriverSide
+
+    Side: TypeAlias = DriverSide | ConnectLocks
+    """The place where the statements of a session are intercepted: its driver's JVM, or its client of Spark Connect."""
 
 SAFE_INSERT = "spark.sql.hive.convertInsertingPartitionedTable"
 """If this is false, Spark writes Hive's tables with Hive's writer. With that writer, jobs on different partitions do not
 share a directory."""
 
 URL_SETTING = "spark.hivelock.url"
-
-
-class Side(Protocol):
-    """The place where the statements of a session are intercepted: its driver's JVM, or its client of Spark Connect."""
-
-    name: str
-    """The session's name in listings."""
-
-    driver: DriverName
-
-    @property
-    def tables(self) -> Catalog:
-        """The session's catalog."""
-        ...
-
-    def has_setting(self, name: str) -> bool:
-        """Whether the session has a value for the setting *name*."""
-        ...
-
-    def work(self, keeper: str) -> tuple[str, str]:
-        """The name and the record of the driver's work, by which *keeper* checks whether the driver has ended."""
-        ...
-
-    def plan_of(self, statement: Any) -> Plan:
-        """The locks of a SQL statement or a DataFrame."""
-        ...
-
-    def start(self, leases: DriverLeases) -> None:
-        """From now on, lock each statement with *leases*."""
-        ...
-
-    def stop(self) -> None:
-        """Stop locking statements."""
-        ...
-
-    def cancel(self) -> None:
-        """Cancel the running statements."""
-        ...
-
-    def ended(self, error: BaseException) -> bool:
-        """Whether a statement of this thread has ended after *error*.
-
-        After an interruption, cancel the running statements and wait for their end.
-        """
-        ...
 
 
 class HiveLocks:
