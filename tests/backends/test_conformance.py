@@ -27,7 +27,7 @@ class TestMemory(BackendConformance, capabilities=MemoryBackend.capabilities):
         backend = MemoryBackend()
 
         def connect(passing_s: float = PASSING_S) -> LockManager:
-            backend.passing_s = passing_s
+            backend._requests.passing_s = passing_s
             return LockManager(backend)
 
         return connect

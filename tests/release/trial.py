@@ -38,7 +38,7 @@ class TestMemory(BackendConformance, capabilities=MemoryBackend.capabilities):
         backend = MemoryBackend()
 
         def connect(passing_s=PASSING_S):
-            backend.passing_s = passing_s
+            backend._requests.passing_s = passing_s
             return LockManager(backend)
 
         return connect

@@ -11,6 +11,7 @@ from puresasl.client import SASLClient
 from thrift.transport.TTransport import TTransportException
 
 from airflow_hivelock.locks.hive import kerberos
+from airflow_hivelock.locks.hive.mechanism import NAME
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -27,7 +28,7 @@ class Negotiator(SASLClient):  # type: ignore[misc]
 
     def start(self, mechanism: str) -> tuple[bool, str, bytes]:
         with _failing():
-            self.choose_mechanism([_registered(mechanism)])
+            self.choose_mechanism([NAME if mechanism == "GSSAPI" else mechanism])
             return True, mechanism, self.process()
 
     def step(self, challenge: bytes) -> tuple[bool, bytes]:
@@ -44,15 +45,6 @@ class Negotiator(SASLClient):  # type: ignore[misc]
     def decode(self, framed: bytes) -> tuple[bool, bytes]:
         with _failing():
             return True, self.unwrap(framed[4:])
-
-
-def _registered(mechanism: str) -> str:
-    """The name of *mechanism* in pure-sasl's registry."""
-    if mechanism != "GSSAPI":
-        return mechanism
-    from airflow_hivelock.locks.hive.mechanism import NAME
-
-    return NAME
 
 
 @contextmanager

@@ -51,8 +51,6 @@ _SET = (
 )
 _READ_BACK = "SELECT name, setting FROM pg_catalog.pg_settings WHERE name = ANY (%s)"
 _SERVER_PID = "SELECT pg_catalog.pg_backend_pid()"
-OPENING = (_SET, _READ_BACK, _SERVER_PID)
-"""The statements that open a session."""
 
 _NOTIFY = "SELECT pg_catalog.pg_notify(%s, '')"
 

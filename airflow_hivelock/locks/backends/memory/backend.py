@@ -49,15 +49,6 @@ class MemoryBackend(Backend):
         self._requests = Requests(passing_s, lambda: self.now())
         self._audit: list[ForcedRelease] = []
 
-    @property
-    def passing_s(self) -> float:
-        """How long a waiter may be overtaken, in seconds."""
-        return self._requests.passing_s
-
-    @passing_s.setter
-    def passing_s(self, passing_s: float) -> None:
-        self._requests.passing_s = passing_s
-
     def begin(self, request: LockRequest, wake: Callable[[], None]) -> MemoryAcquisition:
         return MemoryAcquisition(self._requests, request, wake)
 
