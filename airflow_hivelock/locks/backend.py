@@ -197,7 +197,8 @@ class Acquisition(Protocol):
 class Backend(Protocol):
     """A client of a lock store. Several threads may call it at once.
 
-    The methods with a body fit a store that lacks the feature. To find one lease, they list all leases.
+    :class:`.LockManager` describes the calls that it passes on. The methods with a body fit a store that lacks the
+    feature. To find one lease, they list all leases.
     """
 
     @property
@@ -224,18 +225,11 @@ class Backend(Protocol):
         ...
 
     def start_work(self, lease: Lease, name: str, application: str) -> Lease:
-        """Record that *application* starts under the lease, with a new token. It replaces earlier work of that *name*.
-
-        :raises LockLost: the lease is gone, taken over, or known to have lost a lock.
-        """
+        """See :meth:`.LockManager.start_work`. It raises LockLost as :meth:`renew` does."""
         ...
 
     def record_work(self, lease: Lease, name: str, application: str | None) -> Lease:
-        """Replace the application in the record of the work *name*, and keep its token.
-
-        :param application: ``""``: nothing runs now; None: the work has ended.
-        :raises LockLost: as :meth:`start_work`.
-        """
+        """See :meth:`.LockManager.record_work`. It raises LockLost as :meth:`renew` does."""
         ...
 
     def check_token(self, lease_id: str, name: str, token: int) -> None:
@@ -246,24 +240,19 @@ class Backend(Protocol):
         check_newest(self.find(lease_id), lease_id, name, token)
 
     def release(self, lease: Lease) -> bool:
-        """Release the lease, and return whether this call released it.
-
-        A lease that is already gone is no error. A lease that a later attempt has taken over stays held.
-        """
+        """See :meth:`.LockManager.release`."""
         ...
 
     def release_part(self, lease: Lease, objects: frozenset[LockObject]) -> Lease | None:
-        """Release the locks on *objects* and below them, in one step.
-
-        This also releases SHARED on each parent that no remaining lock needs. The rest stays held, with the same id,
-        tokens and work.
+        """Release *objects*; see :meth:`.LockManager.release`.
 
         :return: the lease with its remaining locks; None if none remain, the lease is gone, or a later attempt has it.
-        :raises InvalidRequest: the lease never held one of *objects*; nothing was released.
         :raises LockLost: the lease is known to have lost a lock.
-        :raises Unsupported: the store can only release it whole.
         """
-        ...
+        raise Unsupported(
+            f"{lease.owner}: this lock store cannot release a part of lease {lease.id}. Release it when all its work has ended, "
+            "or take a lease for each part"
+        )
 
     def show(self, target: LockObject | None = None) -> Sequence[Holder]:
         """The holders on *target* and below it, or all holders; sorted by object, then by time."""
@@ -278,8 +267,7 @@ class Backend(Protocol):
 
         The store keeps only the last lease of each owner.
 
-        :param most: how many requests to read at most; None: all. It reads the newest, or any if the store has no
-            order.
+        :param most: as in :meth:`.LockManager.history`.
         """
         ...
 
@@ -303,54 +291,35 @@ class Backend(Protocol):
         return next((lease for lease in self.leases() if lease.id == lease_id), None)
 
     def lease_of(self, owner: str) -> Lease | None:
-        """The lease that *owner* holds, or None. Any attempt of the owner may have acquired it."""
+        """See :meth:`.LockManager.lease_of`."""
         return next((lease for lease in self.leases() if lease.owner == owner), None)
 
     def force_release(self, lease_id: str, *, reason: str, user: str, seen: Lease | None = None) -> bool:
-        """Release another owner's lease, and write the user, the time, the lease and the reason to the audit trail.
+        """See :meth:`.LockManager.force_release`.
 
         :param seen: release it only if it is :meth:`~airflow_hivelock.locks.model.Lease.unchanged` since this snapshot.
-        :return: False if no such lease is held.
         """
         ...
 
     def forget_deferred(self, owner: str, attempt: int) -> bool:
-        """Drop the owner's request if it waits for a worker slot and belongs to this *attempt*.
-
-        :return: whether this call dropped it.
-        """
+        """See :meth:`.LockManager.forget_deferred`."""
         return False
 
     def force_withdraw(self, owner: str, *, reason: str, user: str) -> bool:
-        """Withdraw the owner's request while it waits for locks or a permit, and write an entry to the audit trail.
-
-        The waiting process gets :class:`~airflow_hivelock.locks.errors.Withdrawn`. A later call is a new arrival.
-
-        :return: False if the owner has no such request.
-        :raises Unsupported: the store keeps its queue elsewhere.
-        """
+        """See :meth:`.LockManager.force_withdraw`. A later call of the owner is a new arrival."""
         raise Unsupported(
             f"{owner}: requests in this lock store cannot be withdrawn from outside. End the process that waits"
         )
 
     def force_priority(self, owner: str, priority: int, *, reason: str, user: str) -> bool:
-        """Change the priority of the owner's request while it waits for locks, and write an entry to the audit trail.
+        """See :meth:`.LockManager.force_priority`, and :func:`.queueing.reprioritized` for the request's new position.
 
-        The request gets a new position in the queue: see :func:`.queueing.reprioritized`. Its process takes it over again.
-
-        :return: False if the owner has no such request.
-        :raises InvalidRequest: the request can no longer overtake any request.
-        :raises Unsupported: the store keeps its queue elsewhere.
+        The process of the request takes it over again.
         """
         raise Unsupported(f"{owner}: requests in this lock store have no priority, because it has a queue of its own")
 
     def force_record(self, lease_id: str, seen: Work, application: str, *, reason: str, user: str) -> bool:
-        """Replace the recorded application of another owner's work, and write an entry to the audit trail. The token
-        stays.
-
-        :return: False if no such lease is held, or if the work has changed since *seen*.
-        :raises Unsupported: the store does not record work.
-        """
+        """See :meth:`.LockManager.force_record`. The token stays."""
         ...
 
     def audit(self) -> Sequence[ForcedRelease]:
@@ -358,10 +327,7 @@ class Backend(Protocol):
         return ()
 
     def sweep(self) -> int:
-        """Delete unfinished requests of dead processes, and history that is too old. Leases stay.
-
-        :return: the number of deleted entries.
-        """
+        """See :meth:`.LockManager.sweep`. Leases stay."""
         return 0
 
     def now(self) -> datetime:

@@ -202,11 +202,6 @@ class LockManager(ManagesGroups, AbstractContextManager["LockManager"]):
             raise InvalidRequest(
                 f"the release of lease {lease.id} of {lease.owner} has an empty list of objects. Name objects, or omit the list"
             )
-        if not self.capabilities.parts:
-            raise Unsupported(
-                f"{lease.owner}: this lock store cannot release a part of lease {lease.id}. Release it when all its work has ended, "
-                "or take a lease for each part"
-            )
         return self.backend.release_part(lease, named)
 
     def show(self, target: str | LockObject | None = None) -> Sequence[Holder]:

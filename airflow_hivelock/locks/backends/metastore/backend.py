@@ -152,11 +152,6 @@ class MetastoreBackend(Backend):
             client.unlock(mine[0].id)
             return True
 
-    def release_part(self, lease: Lease, objects: frozenset[LockObject]) -> NoReturn:
-        raise Unsupported(
-            f"{lease.owner}: the metastore cannot release a part of lease {lease.id}. Release the whole lease"
-        )
-
     def show(self, target: LockObject | None = None) -> list[Holder]:
         rows = [row for row in self.store.rows(target) if not row.waiting and rules.concern([row.lock], target)]
         return rules.as_shown(row.holder(self.store.timeout_s) for row in rows)
