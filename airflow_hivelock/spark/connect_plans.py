@@ -79,6 +79,9 @@ _MAKES = re.compile(r"\b(view|declare|set|immediate|begin)\b", re.IGNORECASE)
 _CACHES = re.compile(r"\bcache\b(?>\s+|lazy\b|--[^\n]*|/\*.*?\*/)*+table\b", re.IGNORECASE | re.DOTALL)
 """SQL that may create a cache."""
 
+_IMMEDIATE = re.compile(r"\bimmediate\b", re.IGNORECASE)
+"""SQL whose own SQL the text need not show."""
+
 _CLEARS = re.compile(r"\s*clear\s+cache\s*;?\s*", re.IGNORECASE)
 
 
@@ -115,7 +118,8 @@ class Request:
     @property
     def caches(self) -> bool:
         """Whether it may create a cache."""
-        return self.cached or self.catalog == "cache_table" or any(map(_CACHES.search, self.texts))
+        patterns = (_CACHES,) if self.planned else (_CACHES, _IMMEDIATE)
+        return self.cached or self.catalog == "cache_table" or any(p.search(t) for p in patterns for t in self.texts)
 
     @property
     def clears(self) -> bool:
@@ -185,7 +189,6 @@ class ConnectPlans:
         planner.caches = False
         self._known.forget()
         state.database = database
-        state.begin()
         before, runs = state.remember(), False
         try:
             for text in request.texts:
@@ -207,6 +210,7 @@ class ConnectPlans:
             self._check_known(touched, database)
         finally:
             request.between = before, state.remember()
+            state.begin()  # now, because a refused statement can still run under a lease, and then changes the state
         return touched, list(
             dict.fromkeys(LockObject(each.database, each.table) for each in touched.reads if each.table)
         )

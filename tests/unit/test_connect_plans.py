@@ -59,6 +59,17 @@ def test_a_refused_statement_changes_no_later_plan(refused: str) -> None:
     assert session.run("insert into u select * from v") == (["dw.w"], ["dw.u"])
 
 
+def test_a_refused_script_that_runs_under_a_lease_leaves_no_known_view() -> None:
+    session = Session()
+    session.run("create temporary view v as select * from u")
+    request = Request(("begin if true then create or replace temporary view v as select * from w; end if; end",))
+    with pytest.raises(NotPlanned, match="a branch"):
+        session.plans.plan(request)
+    session.plans.ended(request, succeeded=True)
+    with pytest.raises(NotPlanned, match="v is not a known table"):
+        session.run("insert into u select * from v")
+
+
 def test_a_word_of_scripts_as_a_name_does_not_open_a_block_for_later_statements() -> None:
     session = Session()
     session.run("begin select begin from u; end")
@@ -121,3 +132,7 @@ def test_a_cache_is_noticed_in_sql_that_is_put_together() -> None:
     request = Request(("execute immediate 'select * from u'",), command=True)
     plans.plan(request)
     assert not request.caches
+    request = Request(("execute immediate 'cache tab' || 'le u' || made_elsewhere(1)",), command=True)
+    with pytest.raises(NotPlanned):
+        plans.plan(request)
+    assert request.caches, "it can run under a lease that names its data"
