@@ -165,12 +165,14 @@ def _acquire(wait: Wait, owner: Owner, changed: threading.Event) -> Lease:
     try:
         while not isinstance(lease := wait.poll(), Lease):
             if wait.blockers != looked_at:
-                _check_ahead(wait.manager, wait.blockers, owner)
-                looked_at = wait.blockers
+                with suppress(StoreUnavailable):  # the next round asks again
+                    _check_ahead(wait.manager, wait.blockers, owner)
+                    looked_at = wait.blockers
             changed.wait(min(GLANCE_S, wait.wait_s() or GLANCE_S))
             changed.clear()
     except BaseException:
-        wait.give_up()
+        with suppress(StoreUnavailable):  # the caller needs the first error
+            wait.give_up()
         raise
     facts.granted(lease, wait.round())
     return lease

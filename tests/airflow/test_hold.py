@@ -13,8 +13,9 @@ import pytest
 from airflow.sdk import DAG, task
 
 from airflow_hivelock import hive_lock, hold
-from airflow_hivelock.locks import InvalidRequest, LockLost, LockTimeout, rules
+from airflow_hivelock.locks import InvalidRequest, LockLost, LockTimeout, StoreUnavailable, rules
 from airflow_hivelock.spec import Owner
+from airflow_hivelock.waiting import Wait
 from airflow_hivelock.work import applications
 from airflow_hivelock.work.lease_holder import LeaseHolder
 from airflow_hivelock.work.processes import MARK
@@ -242,6 +243,38 @@ def test_a_task_does_not_wait_behind_a_request_that_waits_for_it(manager: LockMa
     assert len(raised) == 2
     assert all("work would wait for itself: here/holds/" in error and "dw.a/dt=1 SHARED" in error for error in raised)
     assert not manager.show()
+
+
+def test_a_wait_survives_a_store_that_is_silent_for_a_moment(
+    manager: LockManager, python: Python, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It asks the store for the waiters ahead. At its end it also asks the store, but its own error counts."""
+    waiters, silent = manager.waiters, iter([True])
+
+    def once_silent() -> Any:
+        if next(silent, False):
+            raise StoreUnavailable("no answer")
+        return waiters()
+
+    give_up = Wait.give_up
+
+    def no_answer(wait: Wait) -> None:
+        give_up(wait)
+        raise StoreUnavailable("no answer")
+
+    later = manager.begin(rules.request("later", writes=["dw.a"]), Event().set)
+
+    def work() -> None:
+        later.poll()
+        monkeypatch.setattr(type(manager), "waiters", lambda _: once_silent())
+        with pytest.raises(InvalidRequest, match="wait for itself"), hold(reads=["dw.a"]):
+            raise AssertionError("not locked")
+        monkeypatch.setattr(Wait, "give_up", no_answer)
+        with pytest.raises(InvalidRequest, match="wait for itself"), hold(reads=["dw.a/dt=1"]):
+            raise AssertionError("not locked")
+        later.withdraw()
+
+    assert python(work, decorator=task.hivelock, reads=["dw.a"]).state == "success"
 
 
 def test_a_task_does_not_wait_for_a_lease_that_it_works_under(manager: LockManager, run: Run) -> None:
