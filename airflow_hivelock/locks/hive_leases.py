@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow_hivelock.locks import rules
 from airflow_hivelock.locks.errors import InvalidArguments, InvalidRequest, LeaseAlreadyExists, LockLost, LockTimeout
+from airflow_hivelock.locks.interrupted import no_unseen_lease
 from airflow_hivelock.locks.manager import LockManager
 from airflow_hivelock.locks.model import Lock, LockMode, LockObject
 
@@ -81,14 +82,16 @@ class HiveLeases:
         :raises InvalidArguments: *objs* or a duration is invalid.
         """
         reads, writes = _read_and_written(objs)
+        owner = f"{self.user}:{uuid.uuid4().hex}"
         try:
-            lease = self.manager.acquire(
-                owner=f"{self.user}:{uuid.uuid4().hex}",
-                reads=reads,
-                writes=writes,
-                lease_s=lease_duration_sec,
-                timeout_s=lease_wait_duration_sec,
-            )
+            with no_unseen_lease(self.manager, owner):
+                lease = self.manager.acquire(
+                    owner=owner,
+                    reads=reads,
+                    writes=writes,
+                    lease_s=lease_duration_sec,
+                    timeout_s=lease_wait_duration_sec,
+                )
         except LockTimeout as error:
             raise LeaseAlreadyExists(str(error), error.blocked_by) from error
         except InvalidRequest as error:

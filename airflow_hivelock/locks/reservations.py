@@ -12,6 +12,7 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
 from airflow_hivelock.locks.errors import InvalidRequest, Unsupported
+from airflow_hivelock.locks.interrupted import no_unseen_lease
 from airflow_hivelock.locks.manager import audit_texts
 
 if TYPE_CHECKING:
@@ -68,9 +69,16 @@ def reserve(
     owner = f"reservation:{user}:{end:{_STAMP}}:{uuid.uuid4().hex}"
     timeout_s = left_s if wait else 0.0
     lease_s = max(1.0, left_s)  # no lease is shorter; the owner's name has the end
-    return manager.acquire(
-        owner=owner, writes=[target], lease_s=lease_s, timeout_s=timeout_s, query=reason, priority=priority, tell=tell
-    )
+    with no_unseen_lease(manager, owner):
+        return manager.acquire(
+            owner=owner,
+            writes=[target],
+            lease_s=lease_s,
+            timeout_s=timeout_s,
+            query=reason,
+            priority=priority,
+            tell=tell,
+        )
 
 
 def parse_owner(owner: str) -> tuple[str, datetime] | None:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Literal
 from airflow_hivelock.locks import queueing, rules
 from airflow_hivelock.locks.errors import InvalidRequest, LockLost
 from airflow_hivelock.locks.hive_leases import process_user
+from airflow_hivelock.locks.interrupted import no_unseen_lease
 from airflow_hivelock.locks.model import Lock, LockMode
 from airflow_hivelock.spark.renewal import HeldLease, Renewal
 from airflow_hivelock.spark.waiting import Progress
@@ -208,19 +209,16 @@ class DriverLeases:
         progress = Progress(rules.named(rules.with_parents(plan.reads, plan.writes)), self._progress)
         owner = f"{self._driver}, statement {next(_numbers)}"
         try:
-            lease = self._manager.acquire(
-                owner=owner,
-                reads=plan.reads,
-                writes=plan.writes,
-                lease_s=self._lease_s,
-                timeout_s=self._timeout_s,
-                query=query,
-                tell=progress.tell,
-            )
-        except KeyboardInterrupt:
-            if granted := self._manager.lease_of(owner):  # Ctrl-C came just after the grant
-                self._renewal.release(granted)
-            raise
+            with no_unseen_lease(self._manager, owner):
+                lease = self._manager.acquire(
+                    owner=owner,
+                    reads=plan.reads,
+                    writes=plan.writes,
+                    lease_s=self._lease_s,
+                    timeout_s=self._timeout_s,
+                    query=query,
+                    tell=progress.tell,
+                )
         finally:
             progress.end()
         return self._record(lease, *self._work) if self._work is not None else lease

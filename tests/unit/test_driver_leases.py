@@ -7,15 +7,25 @@ import queue
 import time
 from contextlib import suppress
 from contextvars import copy_context
+from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 from unittest.mock import Mock
 
 import pytest
 
-from airflow_hivelock.locks import InvalidRequest, LockLost, LockManager, LockObject, StoreCorrupted, StoreUnavailable
+from airflow_hivelock.locks import (
+    HiveLeases,
+    InvalidRequest,
+    LockLost,
+    LockManager,
+    LockObject,
+    StoreCorrupted,
+    StoreUnavailable,
+)
 from airflow_hivelock.locks.backends.memory import MemoryBackend
 from airflow_hivelock.locks.plan.text import Plan
+from airflow_hivelock.locks.reservations import reserve
 from airflow_hivelock.spark import renewal
 from airflow_hivelock.spark.holding import NotPlanned, hold
 from airflow_hivelock.spark.leases import DriverLeases, DriverName
@@ -276,17 +286,34 @@ def test_a_lease_that_another_thread_has_ended_covers_no_later_statement(
     assert not mine.name_data
 
 
+class TimedOut(BaseException):
+    """As Airflow's AirflowTaskTimeout."""
+
+
+@pytest.mark.parametrize("interrupt", [KeyboardInterrupt, TimedOut])
 def test_a_grant_that_an_interrupt_hides_is_released(
-    driver: list[DriverLeases], manager: LockManager, monkeypatch: pytest.MonkeyPatch
+    interrupt: type[BaseException],
+    driver: list[DriverLeases],
+    manager: LockManager,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    acquire = manager.acquire
+    acquire, lease_of = manager.acquire, manager.lease_of
 
     def interrupted(**request: Any) -> Any:
         acquire(**request)
-        raise KeyboardInterrupt
+        raise interrupt
 
     mine = of(driver, manager)
     monkeypatch.setattr(manager, "acquire", interrupted)
-    with pytest.raises(KeyboardInterrupt), mine.locked(PLAN, "insert"):
+    for call in (
+        lambda: mine.locked(PLAN, "insert").__enter__(),
+        lambda: HiveLeases(manager).grab_lease([("dw.t", "x")], 60),
+        lambda: reserve(manager, "dw.t", datetime.now(UTC) + timedelta(hours=1), reason="a change", user="ann"),
+    ):
+        with pytest.raises(interrupt):
+            call()
+        assert manager.leases() == []
+    monkeypatch.setattr(manager, "lease_of", Mock(side_effect=StoreUnavailable("no answer")))
+    with pytest.raises(interrupt), mine.locked(PLAN, "insert"):
         pass
-    assert manager.leases() == []
+    monkeypatch.setattr(manager, "lease_of", lease_of)

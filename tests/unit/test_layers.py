@@ -40,6 +40,7 @@ ROOMS: dict[str, str] = {
     "locks.backends": "the stores",
     "locks.pending": "waiting: the deadline, and the patience with an outage",
     "locks.manager": "what is done with locks, over any backend",
+    "locks.interrupted": "what an interrupted caller does not see",
     "locks.hive.coverage": "which of Hive's lock managers protects what",
     "locks.connect": "from a URL to a manager",
     "locks.reservations": "what keeps work off until a time",

@@ -11,6 +11,7 @@ from airflow_hivelock.locks import plan, queueing, rules
 from airflow_hivelock.locks.errors import HiveLockError, InvalidRequest, LockTimeout, Unsupported
 from airflow_hivelock.locks.hive import properties, settings
 from airflow_hivelock.locks.hive.transactional import KeepsTransactions, ListsTransactional
+from airflow_hivelock.locks.interrupted import no_unseen_lease
 from airflow_hivelock.locks.model import MAX_LEASE_S, Lock, LockMode, LockObject
 from airflow_hivelock.locks.plan.data import as_kept
 from airflow_hivelock.locks.plan.existence import alike
@@ -222,25 +223,22 @@ class StatementSession:
         if self.timeout_s != 0 and (own := self._own_in_the_way(target, statement.mode)):
             log.warning("%s %s waits for your own lock: %s", target, statement.mode.value, own)
         try:
-            lease = self.manager.acquire(
-                owner=owner,
-                reads=[target] if shared else [],
-                writes=[] if shared else [target],
-                lease_s=self.lease_s,
-                timeout_s=self.timeout_s,
-                query=statement.text,
-                priority=self.priority,
-                limit=self.limit,
-            )
+            with no_unseen_lease(self.manager, owner):
+                lease = self.manager.acquire(
+                    owner=owner,
+                    reads=[target] if shared else [],
+                    writes=[] if shared else [target],
+                    lease_s=self.lease_s,
+                    timeout_s=self.timeout_s,
+                    query=statement.text,
+                    priority=self.priority,
+                    limit=self.limit,
+                )
         except LockTimeout as error:
             own = self._own_in_the_way(target, statement.mode)
             if not own or not any(by.owner.startswith(f"cli:{self.user}:") for by in error.blocked_by):
                 raise
             raise LockTimeout(f"{error}. {own}", error.blocked_by) from error
-        except KeyboardInterrupt:
-            if granted := self.manager.lease_of(owner):  # the grant came late, so the user has not seen its id
-                self.manager.release(granted)
-            raise
         row = (lease.id, lease.token, str(target), statement.mode.value, lease.owner)
         return Result(("lease_id", "token", "object", "mode", "owner"), (row,), "")
 
