@@ -46,6 +46,11 @@ PARSER = re.compile(r"Expect|Invalid expression|sqlglot|Required|Token|Error|\x1
         ("select * from u where table t", "not understood"),
         ("lock table t exclusive", "leave LOCK out"),
         ("unlock table t", "leave UNLOCK out"),
+        (
+            "set path = spark_catalog.dw, current_schema(); select * from t",
+            "leave it out and write names as in dw.t, or name",
+        ),
+        ("set spark.sql.defaultPath=dw; select * from t", "leave it out and write names as in dw.t, or name"),
         ("dfs -rm -r /warehouse/t", "which tables' files"),
         ("import from '/x'", "write IMPORT TABLE name"),
         ("add jar /x/a--b.jar;\ninsert into t select 1", "'--' in such a statement"),

@@ -36,6 +36,9 @@ _NAMES_IN_DOUBLE_QUOTES = (
 _TEMPLATE = re.compile(r"\$\{|\{\{|\{%")
 _VARIABLE = re.compile(r"\$\{(?:(hivevar|hiveconf):)?([\w.\-]+)\}")
 _SET = re.compile(r"set\s+(?:(hivevar|hiveconf):)?([\w.\-]+)\s*=(.*)", re.IGNORECASE | re.DOTALL)
+_PATH = re.compile(r"set\s+(?:path|spark\.sql\.defaultpath)\s*=[\w`.,()\s]+", re.IGNORECASE)
+"""Spark's path of databases. A value with other characters, such as a ``/``, is that of a variable in Hive."""
+
 _NOT_KNOWN = (
     "the value of this variable is not known: set it before, as in SET hivevar:day=2024-01-01; or render the SQL "
     "before it is planned; or name reads and writes instead"
@@ -55,6 +58,9 @@ def setting(cursor: Cursor, planner: Planner) -> None:
         expressions(cursor, planner)
         return
     text = raw_text(cursor)
+    if _PATH.fullmatch(text.strip()):
+        step = "leave it out and write names as in dw.t, or name reads and writes instead"
+        cursor.refuse("this changes the database of names without one", step)
     parsed = Setting.parse(text)
     _session_setting(text, planner)
     if parsed:
