@@ -21,6 +21,7 @@ from airflow_hivelock.operators.arguments import check_span
 from airflow_hivelock.operators.force_unlock import by_whom
 from airflow_hivelock.operators.passed import check_lease_dag_id, is_foreign, standing
 from airflow_hivelock.operators.releasing import (
+    Instance,
     Instances,
     ReleasesLocks,
     acquires,
@@ -40,7 +41,6 @@ if TYPE_CHECKING:
 
     from airflow_hivelock.locks.manager import LockManager
     from airflow_hivelock.locks.model import LockObject
-    from airflow_hivelock.operators.mapped import Instance
     from airflow_hivelock.waiting.rounds import Round
 
 

@@ -13,17 +13,19 @@ from airflow_hivelock import comms
 from airflow_hivelock.hooks import HiveLockHook
 from airflow_hivelock.operators.acquiring import AcquiresLocks
 from airflow_hivelock.operators.inspection import mentions
-from airflow_hivelock.operators.mapped import Instance, together
 from airflow_hivelock.operators.mixin import HiveLockMixin
 from airflow_hivelock.spec import Owner
 from airflow_hivelock.work import processes
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable
+    from collections.abc import Callable, Collection, Iterable
 
     from airflow_hivelock.locks.manager import LockManager
     from airflow_hivelock.locks.model import Lease
 
+
+Instance = tuple[Any, int]
+"""A task, and the map index of its instance: -1 if it is not mapped."""
 
 _CALLBACKS = ("on_success_callback", "on_failure_callback", "on_retry_callback", "on_skipped_callback")
 
@@ -130,7 +132,7 @@ class Instances:
 
     def together(self, one: Instance, other: Instance) -> bool:
         """Whether both have the same index in their innermost common mapped task group. True without such a group."""
-        return together(one, other, lambda task: self._counts[task.task_id])
+        return _together(one, other, lambda task: self._counts[task.task_id])
 
     def unfinished(
         self, tasks: Iterable[Any], caller: tuple[str, int] | None = None, of: Collection[Instance] = ()
@@ -154,6 +156,25 @@ class Instances:
         failed = {task_id for task_id, index in mine if states[task_id, index] == TaskInstanceState.FAILED}
         others = {task_id for task_id, _ in alive} - failed
         return names or processes.started(self._dag_id, self._run_id, wanted.keys() - others)
+
+
+def _together(one: Instance, other: Instance, count: Callable[[Any], int]) -> bool:
+    """See :meth:`Instances.together`. It matches instances as Airflow's scheduler does.
+
+    :param count: returns the number of a task's instances.
+    """
+    groups, their_groups = ([group.group_id for group in task.iter_mapped_task_groups()] for task, _ in (one, other))
+    common = next((group for group in groups if group in their_groups), None)
+    if common is None or one[1] < 0 or other[1] < 0:
+        return True
+    if groups[0] == their_groups[0]:
+        return one[1] == other[1]
+    if common not in (groups[0], their_groups[0]):
+        return True  # no task here shows how many indexes the common group has
+    outer, inner = (one, other) if common == groups[0] else (other, one)
+    # In a group inside another, each index of the outer group has a block of indexes.
+    blocks, indexes = count(outer[0]), count(inner[0])
+    return not blocks or indexes % blocks > 0 or inner[1] * blocks // max(indexes, 1) == outer[1]
 
 
 def _argument(task: Any, name: str) -> Any:

@@ -13,16 +13,18 @@ from airflow_hivelock.hooks import HiveLockHook
 from airflow_hivelock.locks import past
 from airflow_hivelock.locks.groups import group_of
 from airflow_hivelock.locks.model import LockObject
-from airflow_hivelock.ui import access, answers, changes, details, looks, view
-from airflow_hivelock.ui import groups as grouped
+from airflow_hivelock.ui import access, answers, changes, holders, looks, view, works
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from airflow_hivelock.locks import LockManager
-    from airflow_hivelock.locks.model import ForcedRelease, Tenure
+    from airflow_hivelock.locks.model import ForcedRelease, GroupUse, Lease, Member, Tenure
     from airflow_hivelock.locks.past import Past
     from airflow_hivelock.ui.view import View
+    from airflow_hivelock.ui.works import WorkState
+
+MOST_GROUPS = 1_000
 
 router = APIRouter(prefix="/api/v1", tags=["looks"])
 
@@ -154,11 +156,33 @@ async def groups(connection_id: str, request: Request, user: Any = access.USER) 
     """The groups of leases: the limit of each, its holders and its waiters."""
 
     def look(hook: HiveLockHook, _: int) -> View:
-        found = hook.manager().groups()
-        return grouped.shown(found, hook.installation, access.dags_among(use.name for use in found))
+        return _groups(hook.manager().groups(), hook.installation)
 
     shown = await looks.look(connection_id, "groups", look, looks.FRESH_S)
     return await looks.answer(connection_id, user, request.headers, shown)
+
+
+def _groups(found: Sequence[GroupUse], installation: str) -> View:
+    owners = view.Owners(installation)
+
+    def members(of: Sequence[Member]) -> list[dict[str, int]]:
+        return [{"o": owners.index(member.owner), "weight": member.weight} for member in of[: view.MOST_WAITERS]]
+
+    rows = [
+        {
+            "name": use.name,
+            "leases": use.stored.leases if use.stored else None,
+            "weight": use.stored.weight if use.stored else None,
+            "comment": use.stored.comment if use.stored else "",
+            "taken": use.taken,
+            "holding": members(use.holding),
+            "waiting": members(use.waiting),
+        }
+        for use in found[:MOST_GROUPS]
+    ]
+    # Users who may not see a DAG do not see its id, which can be the name of a group.
+    dag_ids = access.dags_among(use.name for use in found)
+    return view.named(owners, {"groups": rows, "left_out": len(found) - len(rows)}, dag_ids)
 
 
 @router.get("/{connection_id}/leases/{lease_id}", **answers.gives(answers.LeaseDetailsAnswer))
@@ -173,7 +197,39 @@ async def lease(connection_id: str, lease_id: str, user: Any = access.USER) -> d
     known = await looks.work_under(shown, looks.FRESH_S, looks.WORKS_WAIT_S) or {}
     report_s = looks.HOLDERS_FRESH_S
     keeper = await reads.ask((connection_id, "keeper"), lambda: access.keeper_suspects(connection_id), report_s)
-    return await run_in_threadpool(details.describe, shown, installation, known, keeper)
+    return await run_in_threadpool(_details, shown, installation, known, keeper)
+
+
+def _details(
+    lease: Lease, installation: str, known: Mapping[str, WorkState], keeper: tuple[int, Mapping[str, str]]
+) -> dict[str, Any]:
+    """A lease with its recorded work.
+
+    :param known: the known states of the work, by name.
+    :param keeper: the time of the keeper's last report on suspect leases, with the reasons by lease id.
+    """
+    hosts = {work.name: works.host_of(work.application) for work in lease.works}
+    jobs = holders.job_rows([[work.name, works.what(work.application)] for work in lease.works], known)
+    shown = [
+        {
+            "name": name,
+            "what": text,
+            "host": hosts.get(name, ""),
+            **dict(zip(("code", "how", "next"), state, strict=False)),
+        }
+        for name, text, *state in jobs
+    ]
+    why, step = works.judge(known)
+    at_ms, whys = keeper
+    report = {"at": at_ms, "report": whys[lease.id]} if lease.id in whys else {}
+    return {
+        "id": lease.id,
+        "owner": view.owner_row(lease.owner, installation),
+        "token": lease.token,
+        "locks": len(lease.locks),
+        "works": shown,
+        "keeper": {"why": why, "next": step, **report},
+    }
 
 
 @router.get("/{connection_id}/hosts", **answers.gives(answers.OnHostAnswer))
