@@ -7,6 +7,7 @@ import json
 import threading
 from dataclasses import asdict, replace
 from datetime import timedelta
+from enum import Enum
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -308,6 +309,21 @@ class TestRecord:
         """Its operator counts only RUNNING as active."""
         CLUSTER[7] = status
         assert self.JOB.running()
+
+    def test_a_status_can_be_a_member_of_an_enum(self, provided: None, monkeypatch: pytest.MonkeyPatch) -> None:
+        """As in the provider of Airbyte. The text of such a member has the name of its class."""
+
+        class Status(str, Enum):  # noqa: UP042 - the text of a StrEnum is its value
+            INCOMPLETE, MISSING, FAILED = "incomplete", "missing", "failed"
+
+        monkeypatch.setattr(BatchOperator, "is_job_active", lambda _, found: found in (Status.INCOMPLETE,))
+        CLUSTER[7] = Status.INCOMPLETE
+        assert self.JOB.running()
+        CLUSTER[7] = Status.FAILED
+        assert not self.JOB.running()
+        CLUSTER[7] = Status.MISSING
+        with pytest.raises(CannotTell, match="does not know"):
+            self.JOB.running()
 
     def test_a_missing_provider_is_named(self) -> None:
         livy = "airflow.providers.apache.livy.operators.livy.LivyOperator"

@@ -207,14 +207,15 @@ class ResumableJob(Job):
     def _is_active(self, operator: Any) -> bool:
         """Whether the job itself has not ended. Its service may have started it again after its end."""
         _, context = self._own_task()
-        status = str(operator.get_job_status(self.job_id, context))
-        active, state = bool(operator.is_job_active(status)), status.partition(":")[0].upper()
+        status = operator.get_job_status(self.job_id, context)
+        # As it is, because some operators compare it with the members of an enum, whose text differs from its value.
+        active, state = bool(operator.is_job_active(status)), str(getattr(status, "value", status)).upper()
         if not active and state.startswith(_FORGOTTEN):
             raise NotFound(
                 f"the server of connection {self.conn_id!r} does not know {self}. Check whether the job still runs"
             )
         # CANCELING, STOPPING and the like are no ends, although many operators do not count them as active.
-        return active or state.endswith("ING")
+        return active or state.partition(":")[0].endswith("ING")
 
     def cancel(self) -> None:
         if not self.attribute:
