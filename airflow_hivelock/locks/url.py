@@ -40,7 +40,7 @@ def check(url: str, of: str = "the lock store") -> None:
         if not url.isprintable():  # urlsplit would silently drop some of these characters
             raise ValueError("characters that a URL cannot have")
         parts = urlsplit(url)
-        fragment = bool(parts.netloc and parts.fragment)  # no store has one: it is the end of an option with a #
+        fragment = parts.netloc and "#" in url  # no store has one: the # is in an option, and would cut it off
         whole = not fragment and not _cut_short(parts) and _HOSTS.fullmatch(parts.netloc.rpartition("@")[2])
     except ValueError:  # urlsplit's own message repeats the URL
         whole = None

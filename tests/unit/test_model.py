@@ -129,6 +129,12 @@ def test_a_request_has_its_locks_in_one_order_however_they_are_given() -> None:
             "SET TBLPROPERTIES ('fs.s3a.secret.key'=***, 'a'='b')",
         ),
         ('password = "hunt', "password = ***"),
+        (
+            "OPTIONS (fs.azure.account.key.a.dfs.core.windows.net r'hunter2', apiKey='hunter2')",
+            "OPTIONS (fs.azure.account.key.a.dfs.core.windows.net ***, apiKey=***)",
+        ),
+        ("SELECT * FROM csv.`s3a://ann:hunter2@b/x`", "SELECT * FROM csv.`s3a://ann:***@b/x`"),
+        ("SELECT * FROM csv.`hdfs://nn:8020/a@b`", "SELECT * FROM csv.`hdfs://nn:8020/a@b`"),
         ("SELECT * FROM f(password => 'hunter2')", "SELECT * FROM f(password => ***)"),
         ("SELECT token, 'a' FROM dw.t WHERE token = other", "SELECT token, 'a' FROM dw.t WHERE token = other"),
     ],

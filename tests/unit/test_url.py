@@ -50,6 +50,7 @@ def test_what_is_shown_of_a_url_holds_no_password(url: str, seen: str, hidden: l
         "zookeeper://ann:x@12/?hush#hush@zk:2181/hive",
         "postgresql://ann:12?hush@db:5432/locks",
         "zookeeper://zk/hive?ssl=true&key_password=hu#sh",
+        "zookeeper://zk/hive?ssl=true&key_password=hush#",
     ],
 )
 def test_a_url_that_cannot_be_read_is_not_repeated(url: str) -> None:

@@ -271,11 +271,15 @@ _PASSED = ("id", "token", "attempt", "epoch", "owner", "locks", "lease_s", "sinc
 
 
 _SECRET = re.compile(
-    r"""((?:passw|pwd|secret|token|credential|access.?key)[\w.-]{0,40}['"`]?(?:\s*+(?:=>|[=:])\s*+|\s++))"""
-    r"""(?:'(?:[^'\\]|\\.|'')*(?:'|\Z)|"(?:[^"\\]|\\.|"")*(?:"|\Z)|(?<==)[^\s&;,'")]+)""",
+    r"""((?:passw|passphrase|pwd|secret|token|credential|(?:access|account|api|private|shared).?key)[\w.-]{0,80}['"`]?"""
+    r"""(?:\s*+(?:=>|[=:])\s*+|\s++))"""
+    r"""(?:r?'(?:[^'\\]|\\.|'')*(?:'|\Z)|r?"(?:[^"\\]|\\.|"")*(?:"|\Z)|(?<==)[^\s&;,'")]+)"""
+    r"""|(://[^\s/:@'"]{0,80}:)[^\s/@'"]{1,300}(?=@)""",
     re.IGNORECASE | re.DOTALL,
 )
-"""A literal after the name of a secret, as in ``OPTIONS (password 'x')`` and ``jdbc:…?password=x``. All may read locks."""
+"""A literal after the name of a secret, as in ``OPTIONS (password 'x')`` and ``jdbc:…?password=x``, or the password of a
+URL. Every client of the store may read the locks.
+"""
 
 
 def _kept(query: str) -> str:
@@ -283,7 +287,7 @@ def _kept(query: str) -> str:
     if not isinstance(query, str):
         raise InvalidRequest(f"query={query!r:.80} must be a text")
     text = query[:MAX_QUERY_LENGTH].encode("utf-8", "replace").decode().replace("\0", "")
-    return _SECRET.sub(r"\1***", text)
+    return _SECRET.sub(r"\1\2***", text)
 
 
 @lru_cache(maxsize=4_096)
