@@ -26,7 +26,7 @@ _SHOWS_NEITHER = frozenset(
 
 def show(cursor: Cursor, planner: Planner) -> None:
     cursor.expect("SHOW")
-    cursor.take_any("FORMATTED", "EXTENDED")
+    cursor.take_any("FORMATTED", "EXTENDED", "SORTED")
     if word := cursor.take_any(*_SHOWS_TABLE):
         if word == "CREATE" and cursor.is_name(1):
             if cursor.take_any(*DATABASES):

@@ -152,7 +152,7 @@ def narrowed_by_on(source: Source, join: exp.Join, place: int) -> bool:
 _PASSED = frozenset(
     (
         *("with_", "expressions", "hint", "distinct", "from_", "joins", "laterals", "where", "group", "having"),
-        *("order", "sort", "cluster", "distribute"),
+        *("order", "sort", "distribute"),
     )
 )
 """The parts of a SELECT that do not stop engines from handing conditions down, if they are deterministic."""

@@ -52,6 +52,9 @@ class ScriptDialect(Spark):
             word: kind
             for word, kind in Spark.Tokenizer.KEYWORDS.items()
             if kind not in (TokenType.COMMAND, TokenType.HINT)
+        } | {
+            "CLUSTER BY": TokenType.DISTRIBUTE_BY,  # sqlglot knows only DISTRIBUTE BY in a window
+            "TIMESTAMPLOCALTZ": TokenType.TIMESTAMPLTZ,
         }
 
     class Parser(SparkParser):

@@ -41,7 +41,7 @@ _SETTINGS = tuple("ABORT ADD CLEAR COMPILE CRYPTO ERASURE GRANT KILL LIST RELOAD
 _EXPLAIN = frozenset(
     """
     AST AUTHORIZATION CBO CODEGEN COST DDL DEBUG DEPENDENCY DETAIL EXPRESSION EXTENDED FORMATTED JOINCOST LOCKS LOGICAL ONLY
-    OPERATOR REOPTIMIZATION SUMMARY VECTORIZATION
+    OPERATOR REOPTIMIZATION REWRITE SUMMARY VECTORIZATION
     """.split()  # noqa: SIM905
 )
 """The options of EXPLAIN. ANALYZE is also an option, except in ANALYZE TABLE."""
@@ -243,7 +243,8 @@ def _alter(cursor: Cursor, planner: Planner) -> None:
 
 
 def _truncate(cursor: Cursor, planner: Planner) -> None:
-    cursor.expect("TRUNCATE", "TABLE")
+    cursor.expect("TRUNCATE")
+    cursor.take("TABLE")  # optional in Hive 4
     table = planner.table(cursor)
     spec = cursor.optional_spec()
     planner.write(*(planner.partitions(cursor.statement, table, spec) if spec else [table]))
