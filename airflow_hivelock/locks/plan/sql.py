@@ -49,10 +49,11 @@ class ScriptDialect(Spark):
     class Tokenizer(Spark.Tokenizer):
         COMMANDS: ClassVar[set[TokenType]] = set()
         KEYWORDS: ClassVar[dict[str, TokenType]] = {
-            word: kind
-            for word, kind in Spark.Tokenizer.KEYWORDS.items()
-            if kind not in (TokenType.COMMAND, TokenType.HINT)
-        } | {
+            **{
+                word: kind
+                for word, kind in Spark.Tokenizer.KEYWORDS.items()
+                if kind not in (TokenType.COMMAND, TokenType.HINT)
+            },
             "CLUSTER BY": TokenType.DISTRIBUTE_BY,  # sqlglot knows only DISTRIBUTE BY in a window
             "TIMESTAMPLOCALTZ": TokenType.TIMESTAMPLTZ,
         }
