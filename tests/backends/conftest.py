@@ -1,9 +1,11 @@
-"""An empty store in each kind of database; and Hive's locks in a session of Spark, for the modules with a fixture ``spark``."""
+"""An empty store in each kind of database; and Hive's locks in a session of Spark, for the modules with TABLES or a fixture ``spark``."""
 
 from __future__ import annotations
 
 from contextlib import ExitStack
-from typing import TYPE_CHECKING, Any
+from functools import cache
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, cast
 from unittest.mock import Mock
 
 import pytest
@@ -13,6 +15,7 @@ from airflow_hivelock.locks.backends.database import notifier
 from airflow_hivelock.locks.backends.metastore import MetastoreBackend
 from airflow_hivelock.locks.backends.zookeeper.acquisition import ZooKeeperAcquisition
 from airflow_hivelock.locks.backends.zookeeper.turn import NotAtOnce
+from airflow_hivelock.locks.hive.catalog import connect_catalog
 from airflow_hivelock.locks.model import LockMode
 from airflow_hivelock.locks.rules import named
 from airflow_hivelock.spark import enable_hive_locks
@@ -27,6 +30,7 @@ if TYPE_CHECKING:
     from kazoo.client import KazooClient
 
     from airflow_hivelock.locks.backends.zookeeper.layout import Layout
+    from airflow_hivelock.locks.hive.catalog import Catalog
     from airflow_hivelock.spark import HiveLocks
     from tests.support.servers import Metastore, ZooKeeperServer
 
@@ -111,6 +115,14 @@ def raw_metastore(lock_metastore: Metastore) -> Hive:
     return Hive(lock_metastore.port)
 
 
+@pytest.fixture(scope="module")
+def catalog(servers: Any) -> Catalog:
+    """The metastore of the module's servers. Each question is asked once: the statements change nothing."""
+    found = connect_catalog(servers.metastore_uri)
+    table, partitions = cache(found.table), cache(lambda below: list(found.partitions(below)))
+    return cast("Catalog", SimpleNamespace(table=table, partitions=partitions, names=found.names))
+
+
 @pytest.fixture
 def deaf(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody looks: who is not told is never woken."""
@@ -124,6 +136,17 @@ def manager() -> Iterator[LockManager]:
     left = manager.leases()
     manager.force_release_all(held_s=0, reason="the test is over", user="test")
     assert not left
+
+
+@pytest.fixture(scope="module")
+def spark(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    """A session with the module's TABLES."""
+    from tests.support.local_spark import local_spark
+
+    with local_spark(tmp_path_factory.mktemp("spark"), cores=2) as session:
+        for statement in request.module.TABLES:
+            session.sql(statement)
+        yield session
 
 
 @pytest.fixture

@@ -18,11 +18,10 @@ from airflow_hivelock.spark.plans import SessionPlans
 from tests.backends.conftest import URL
 from tests.backends.spark_plans import PLANS
 from tests.docs.blocks import Block, Kind, blocks
-from tests.support.local_spark import local_spark
 from tests.support.sql.judged import JUDGED, Judged, judgement
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
     from pathlib import Path
 
     from airflow_hivelock.locks.plan.text import Plan
@@ -44,14 +43,6 @@ TABLES = (
     "create view dw.v as select * from dw.src where dt >= '2024-01-02'",
     "create temporary view made as select 1 k",
 )
-
-
-@pytest.fixture(scope="module")
-def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    with local_spark(tmp_path_factory.mktemp("spark"), cores=2) as session:
-        for statement in TABLES:
-            session.sql(statement)
-        yield session
 
 
 @pytest.mark.parametrize("statement", PLANS)

@@ -12,10 +12,9 @@ from pyspark.sql.catalog import Catalog
 from airflow_hivelock.locks import InvalidRequest, LockManager, LockMode
 from airflow_hivelock.spark import enable_hive_locks
 from tests.backends.conftest import URL
-from tests.support.local_spark import local_spark
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
     from pathlib import Path
 
     from pyspark.sql import SparkSession
@@ -35,14 +34,6 @@ TABLES = (
     "create view dw.v as select * from q",
     "use default",
 )
-
-
-@pytest.fixture(scope="module")
-def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    with local_spark(tmp_path_factory.mktemp("spark")) as session:
-        for statement in TABLES:
-            session.sql(statement)
-        yield session
 
 
 @pytest.fixture(scope="module")

@@ -14,10 +14,9 @@ import pytest
 
 from airflow_hivelock.locks.model import LockMode
 from airflow_hivelock.locks.rules import named
-from tests.support.local_spark import local_spark
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
     from pyspark.sql import SparkSession
 
@@ -35,14 +34,6 @@ TABLES = (
     f"create table dw.b (k int) {STORED}",
 )
 """Each statement waits for ``dw.gate``."""
-
-
-@pytest.fixture(scope="module")
-def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    with local_spark(tmp_path_factory.mktemp("spark"), cores=2) as session:
-        for statement in TABLES:
-            session.sql(statement)
-        yield session
 
 
 @pytest.fixture

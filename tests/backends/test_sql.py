@@ -4,14 +4,11 @@ from __future__ import annotations
 
 from contextlib import ExitStack
 from dataclasses import dataclass
-from functools import cache
-from types import SimpleNamespace
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 import pytest
 
 from airflow_hivelock.locks import LockMode, LockObject
-from airflow_hivelock.locks.hive.catalog import connect_catalog
 from tests.backends.zookeepers import kazoo
 from tests.support.servers import HiveError, HiveSession, Metastore, ZooKeeperServer
 from tests.support.servers.other_hiveserver2 import ReleasedHiveServer2
@@ -62,14 +59,6 @@ def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Servers]:
         for statement in (*DDL, f"use {DATABASE}"):
             found.hive.run(statement)
         yield found
-
-
-@pytest.fixture(scope="module")
-def catalog(servers: Servers) -> Catalog:
-    """Each question is asked once: the statements change nothing."""
-    found = connect_catalog(servers.metastore_uri)
-    table, partitions = cache(found.table), cache(lambda below: list(found.partitions(below)))
-    return cast("Catalog", SimpleNamespace(table=table, partitions=partitions, names=found.names))
 
 
 @pytest.fixture(scope="module")

@@ -5,15 +5,12 @@ from __future__ import annotations
 import re
 from contextlib import ExitStack
 from dataclasses import dataclass
-from functools import cache
-from types import SimpleNamespace
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 import pytest
 
 from airflow_hivelock.locks import LockManager, LockObject, rules
 from airflow_hivelock.locks.backends.metastore import MetastoreBackend
-from airflow_hivelock.locks.hive.catalog import connect_catalog
 from airflow_hivelock.locks.model import LockType
 from airflow_hivelock.locks.plan import plan_sql
 from airflow_hivelock.locks.statements.session import StatementSession
@@ -170,14 +167,6 @@ def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Servers]:
 @pytest.fixture(scope="module")
 def hive(servers: Servers) -> HiveSession | HiveServer2Client:
     return servers.hive
-
-
-@pytest.fixture(scope="module")
-def catalog(servers: Servers) -> Catalog:
-    """Each question is asked once: the statements change nothing."""
-    found = connect_catalog(servers.metastore_uri)
-    table, partitions = cache(found.table), cache(lambda below: list(found.partitions(below)))
-    return cast("Catalog", SimpleNamespace(table=table, partitions=partitions, names=found.names))
 
 
 @pytest.fixture(scope="module")

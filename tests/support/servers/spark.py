@@ -13,7 +13,6 @@ from tests.support.servers.server import START_S, Server, accepts, free_port
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
-    from types import TracebackType
 
 CORES = 4
 MEMORY = "2g"
@@ -99,9 +98,7 @@ class SparkCluster:
             self._stack = starting.pop_all()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *exc: object) -> None:
         self._stack.close()
 
 

@@ -21,7 +21,6 @@ from tests.support.servers.server import START_S, Server, ServerError, accepts, 
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-    from types import TracebackType
 
     from tests.support.servers.metastore import Metastore
 
@@ -153,9 +152,7 @@ class YarnCluster:
             self._stack = starting.pop_all()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *exc: object) -> None:
         self._stack.close()
 
     def _kill_containers(self) -> None:

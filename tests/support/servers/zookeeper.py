@@ -14,7 +14,6 @@ from tests.support.servers.server import START_S, Server, free_port
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
-    from types import TracebackType
 
     from tests.support.servers.certificates import Authority
 
@@ -193,7 +192,5 @@ class Ensemble:
         self.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *exc: object) -> None:
         self.stop()

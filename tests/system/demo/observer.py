@@ -13,8 +13,6 @@ from typing import TYPE_CHECKING
 import sqlalchemy as sa
 
 if TYPE_CHECKING:
-    from types import TracebackType
-
     from airflow_hivelock.locks import LockManager
     from tests.support.airflow_server import AirflowServer
 
@@ -46,7 +44,7 @@ class Observer:
         self._thread.start()
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+    def __exit__(self, *exc: object) -> None:
         self._over.set()
         self._thread.join()
 

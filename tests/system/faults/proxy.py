@@ -16,7 +16,6 @@ from tests.system.faults.frames import Frames, PostgreSQLFrames, ZooKeeperFrames
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-    from types import TracebackType
 
 CLOSE_S = 30.0
 """Within which a server closes a connection that has ended."""
@@ -86,9 +85,7 @@ class Proxy:
         threading.Thread(target=self._accept, daemon=True).start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *exc: object) -> None:
         with suppress(OSError):
             self._listener.shutdown(socket.SHUT_RDWR)
         self._listener.close()
