@@ -91,7 +91,7 @@ class HiveLockKeeper(BaseEventTrigger):
         self._hook: HiveLockHook | None = None
         self._trial = Trial(every_s)
         self._over_since: dict[str, float] = {}
-        self._unanswered: set[str] = set()
+        self._unanswered: dict[str, float] = {}
         self._threads = Threads()  # its own, because waiters can use up theirs
         self._looks = Looks(self._threads)
         self._swept_at = 0.0
@@ -203,13 +203,13 @@ class HiveLockKeeper(BaseEventTrigger):
         return verdicts, gone
 
     def _answered_first(self, dag_ids: Collection[str]) -> Iterator[str]:
-        """The DAGs, last those about which Airflow gave no answer. Any client can write an owner that Airflow cannot look
-        up, and its lease must not keep those of other DAGs from being freed."""
-        self._unanswered &= set(dag_ids)
-        for dag_id in sorted(dag_ids, key=lambda dag_id: (dag_id in self._unanswered, dag_id)):
-            self._unanswered.add(dag_id)
+        """The DAGs, last those about which Airflow gave no answer, the latest of them at the end. Any client can write an
+        owner that Airflow cannot look up, and its lease must not keep those of other DAGs from being freed."""
+        self._unanswered = {dag_id: at for dag_id, at in self._unanswered.items() if dag_id in dag_ids}
+        for dag_id in sorted(dag_ids, key=lambda dag_id: (self._unanswered.get(dag_id, 0.0), dag_id)):
+            self._unanswered[dag_id] = time.monotonic()
             yield dag_id
-            self._unanswered.discard(dag_id)  # only if the caller goes on
+            del self._unanswered[dag_id]  # only if the caller goes on
 
     async def _in_doubt(self, dag_id: str, leases: Sequence[tuple[Owner, Lease]]) -> AsyncIterator[tuple[Owner, Lease]]:
         """The leases that can be over. Most leases are not, so this needs only a few questions to Airflow."""

@@ -385,10 +385,10 @@ def test_who_waits_for_a_slot_anew_is_not_forgotten_for_its_last_try(
 def test_a_dag_that_airflow_cannot_look_up_keeps_no_lease_of_another_from_being_freed(
     airflow: Airflow, manager: LockManager, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    answer = airflow.send
+    answer, once = airflow.send, iter(["dag"])  # "dag" fails once, when the other one is already among the last
 
     def send(message: Any) -> Any:
-        if getattr(message, "dag_id", "") == "a dag":
+        if (of := getattr(message, "dag_id", "")) == "a dag" or (of == "dag" and next(once, "")):
             raise AirflowRuntimeError(ErrorResponse(error=ErrorType.API_SERVER_ERROR, detail={"status_code": 500}))
         return answer(message)
 
@@ -396,5 +396,5 @@ def test_a_dag_that_airflow_cannot_look_up_keeps_no_lease_of_another_from_being_
     odd = manager.acquire(owner=str(Owner("here", "a dag", "run", "load")), writes=["dw.odd"])
     works(manager, gone())
     airflow.knows("run", "running", load="failed")
-    keep(2)
+    keep(4)
     assert [lease.id for lease in manager.leases()] == [odd.id]
