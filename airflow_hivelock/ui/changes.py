@@ -13,7 +13,7 @@ from pydantic import BaseModel, Field
 from airflow_hivelock import metrics
 from airflow_hivelock.hooks import HiveLockHook
 from airflow_hivelock.locks import reservations
-from airflow_hivelock.locks.errors import InvalidRequest, LockTimeout
+from airflow_hivelock.locks.errors import LockTimeout
 from airflow_hivelock.locks.invalid import printable
 from airflow_hivelock.locks.model import MAX_PRIORITY, LockObject
 from airflow_hivelock.locks.model.group import MAX_COMMENT_LENGTH, MAX_GROUP_LENGTH, MAX_LEASES, MAX_WEIGHT
@@ -112,14 +112,7 @@ async def release_hive(connection_id: str, hive: HiveId, user: Any = access.MAY_
     who = access.user_name(user)
 
     def free(hook: HiveLockHook) -> int:
-        manager = hook.manager()
-        try:
-            return len(manager.force_unlock(hive.id, reason=hive.reason.strip(), user=who))
-        except InvalidRequest as error:
-            for lease in manager.leases():  # the message for the id of a lease names its holder
-                if lease.owner in str(error):
-                    looks.permitted(lease, hook.installation, user)
-            raise
+        return len(hook.manager().force_unlock(hive.id, reason=hive.reason.strip(), user=who))
 
     freed = await _changed(connection_id, free, *_LEASES, ("holders",))
     if freed:

@@ -245,10 +245,10 @@ class MetastoreBackend(Backend):
             rows = [row for row in client.rows() if row.id == number]
             if not rows or (target and not any(row.lock.object == target for row in rows)):
                 return []
-            if rows[0].metadata:
-                lease_id = row.lease_id(number)
+            if rows[0].metadata:  # without its owner, which the page hides from some users
                 raise InvalidRequest(
-                    f"lock {number} is lease {lease_id} of {rows[0].owner}. DROP FORCE LEASE {lease_id} frees it"
+                    f"lock {number} is not Hive's. If SHOW LOCKS … EXTENDED shows that it is held: DROP FORCE LEASE "
+                    f"{row.lease_id(number)} frees it. If it waits: DROP FORCE REQUEST, with its owner"
                 )
             if transaction := rows[0].transaction:
                 raise Unsupported(
