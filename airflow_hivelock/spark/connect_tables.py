@@ -6,7 +6,7 @@ import re
 from itertools import takewhile
 from typing import TYPE_CHECKING, Any
 
-from airflow_hivelock.locks.hive.catalog import PROVIDER, Table, described, named_partitions, with_view_columns
+from airflow_hivelock.locks.hive.catalog import PROVIDER, Table, described, named_partitions, of_path, with_view_columns
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -92,8 +92,7 @@ def _view(rows: Sequence[tuple[str, str]], found: Mapping[str, str]) -> tuple[st
         names = [name.replace("``", "`") for name in re.findall("`((?:[^`]|``)*)`", gives)] or gives.split(", ")
         columns = [name for name, _ in takewhile(lambda row: row[0] and row[0][0] != "#", rows)]
         text = with_view_columns(text, names, columns)
-    return text, _last_of(found.get("View Catalog and Namespace", ""))
-
-
-def _last_of(namespace: str) -> str:
-    return namespace.rpartition(".")[2].strip("`")
+    if path := found.get("SQL Path"):
+        entries = [[part.strip("`") for part in entry.split(".")] for entry in path.split(", ")]
+        return text, of_path(found.get("Table", ""), entries)
+    return text, found.get("View Catalog and Namespace", "").rpartition(".")[2].strip("`")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 from urllib.parse import parse_qsl, urlsplit
@@ -11,7 +12,7 @@ from airflow_hivelock.locks.hive import thrift
 from airflow_hivelock.locks.hive.properties import METASTORE_PORT
 from airflow_hivelock.locks.hive.thrift import Metastore
 from airflow_hivelock.locks.model import LockObject
-from airflow_hivelock.locks.model.object import unescape_level
+from airflow_hivelock.locks.model.object import CATALOG, unescape_level
 from airflow_hivelock.locks.url import check, shown
 
 if TYPE_CHECKING:
@@ -211,6 +212,20 @@ def with_view_columns(text: str, gives: Sequence[str], columns: Sequence[str]) -
     return f"SELECT * FROM ({text}\n) AS `v` ({', '.join(map(_quoted, columns))})"
 
 
+def of_path(view: str, path: Iterable[Sequence[str]]) -> str:
+    """The database of table names without one in the query of *view*. *path* is what SET PATH of Spark 4.2 sets.
+
+    :raises InvalidRequest: the path has several databases.
+    """
+    databases = [parts[1] for parts in path if parts[0] == CATALOG]
+    if len(databases) > 1:
+        several = ", ".join(databases)
+        raise InvalidRequest(
+            f"the tables of the view {view} can be in several databases: {several}; name reads and writes instead"
+        )
+    return "".join(databases)
+
+
 def _quoted(name: str) -> str:
     return f"`{name.replace('`', '``')}`"
 
@@ -225,10 +240,13 @@ def _view(found: Any) -> tuple[str, str]:
     """
     try:
         return _query(found, found.parameters or {})
-    except (KeyError, ValueError) as error:
+    except InvalidRequest:
+        raise
+    except (LookupError, TypeError, ValueError) as error:
         raise InvalidRequest(
-            f"the query of the view {found.dbName}.{found.tableName} is not known, because its properties view.query.out.* or "
-            f"view.catalogAndNamespace.* are not as Spark writes them ({error!r:.80}). Create the view again"
+            f"the query of the view {found.dbName}.{found.tableName} is not known, because its properties view.query.out.*, "
+            f"view.resolutionPath or view.catalogAndNamespace.* are not as Spark writes them ({error!r:.80}). Create the "
+            "view again"
         ) from error
 
 
@@ -239,5 +257,7 @@ def _query(found: Any, parameters: Mapping[str, str]) -> tuple[str, str]:
             parameters[f"view.query.out.col.{index}"] for index in range(int(parameters["view.query.out.numCols"]))
         ]
         text = with_view_columns(text, gives, [column.name for column in found.sd.cols])
+    if path := parameters.get("view.resolutionPath"):
+        return text, of_path(found.tableName, json.loads(path))
     parts = int(parameters.get("view.catalogAndNamespace.numParts", "0"))
     return text, parameters.get(f"view.catalogAndNamespace.part.{parts - 1}", "") if parts > 1 else ""
