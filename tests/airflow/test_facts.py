@@ -24,8 +24,8 @@ def nothing_before(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(facts, "_facts", {})
 
 
-def lease_of(manager: LockManager, owner: Owner, name: str = "dw.t", work: str = "load") -> Lease:
-    return manager.start_work(manager.acquire(owner=str(owner), reads=[name]), work, "")
+def lease_of(manager: LockManager, owner: Owner, work: str = "load") -> Lease:
+    return manager.start_work(manager.acquire(owner=str(owner), reads=["dw.t"]), work, "")
 
 
 def works(lease: Lease) -> None:

@@ -113,14 +113,14 @@ def _first_conflict(locks: Iterable[Lock], theirs: Iterable[Lock]) -> Lock | Non
     return next((lock for lock in theirs if lock.object in modes and conflict(modes[lock.object], lock.mode)), None)
 
 
-def month(seed: int = SEED) -> list[Tenure]:
+def month() -> list[Tenure]:
     """Made-up leases of four weeks, granted in the order of their requests.
 
     Each table has two jobs that write it, one that reads it, and reruns of ten to thirty runs at once. Each job has its
     own median, from two minutes to an hour, and a log-normal spread. All jobs of a day are slower or quicker together,
     and one run of 30 takes three to ten times as long.
     """
-    dice = random.Random(seed)
+    dice = random.Random(SEED)
     days = [dice.lognormvariate(0, 0.2) for _ in range(DAYS)]
     made: list[Tenure] = []
     for number in range(TABLES):

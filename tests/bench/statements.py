@@ -103,7 +103,8 @@ def floor(manager: LockManager, case: Case) -> None:
 
 def measure(spark: Any, locks: HiveLocks, manager: LockManager, times: int) -> Iterator[tuple[str, Cost]]:
     """The cost of each case."""
-    statements = locks._side._statements  # type: ignore[attr-defined]
+    side: Any = locks._side
+    statements = side._statements
 
     def run(case: Case, *, locked: bool) -> float:
         interception.remove(statements)

@@ -16,9 +16,8 @@ LOCKS = Path(__file__).parents[2] / "airflow_hivelock" / "locks"
 HOME = "queueing.py"
 ELSEWHERE = {"permits": "permits.py"}
 
-APART: tuple[str, ...] = ()
-SKIPPED = (*APART, "testing/", "plan/", "statements/")
-"""Rooms that grant nothing: the suite, SQL and Hive's statements; they have priorities and positions of other kinds."""
+SKIPPED = ("plan/", "statements/")
+"""Rooms that grant nothing: SQL and Hive's statements; they have priorities and positions of other kinds."""
 
 ORDER = (ast.Lt, ast.LtE, ast.Gt, ast.GtE)
 

@@ -36,8 +36,8 @@ class Run:
     def state(self, task_id: str = "job") -> str | None:
         return self.af.task(self.dag_id, self.run_id, task_id).state
 
-    def try_number(self, task_id: str = "job") -> int:
-        return self.af.task(self.dag_id, self.run_id, task_id).try_number
+    def try_number(self) -> int:
+        return self.af.task(self.dag_id, self.run_id, "job").try_number
 
     def is_over(self) -> bool:
         """Ended, or deleted."""

@@ -63,10 +63,8 @@ class HiveSession(Server):
         zookeeper: ZooKeeperServer | Ensemble | None = None,
         metastore: Metastore | None = None,
         config: Mapping[str, str] | None = None,
-        heap_mb: int = 512,
     ) -> None:
         super().__init__(workdir / "hive")
-        self.heap_mb = heap_mb
         self._config = {
             **({"hive.metastore.uris": metastore.uri} if metastore else derby_settings(self.home)),
             **warehouse_settings(metastore.workdir if metastore else workdir, self.home),
@@ -114,7 +112,7 @@ class HiveSession(Server):
 
     def command(self) -> list[str]:
         write_site(self.home / "conf" / "hive-site.xml", self._config)
-        return java("servers.HiveMain", heap_mb=self.heap_mb, properties=derby_properties(self.home))
+        return java("servers.HiveMain", heap_mb=512, properties=derby_properties(self.home))
 
 
 def lock_settings(zookeeper: ZooKeeperServer | Ensemble) -> dict[str, str]:

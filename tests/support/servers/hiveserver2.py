@@ -31,12 +31,10 @@ class HiveServer2(Server):
         auth: str = "NONE",
         config: Mapping[str, str] | None = None,
         properties: Mapping[str, str] | None = None,
-        heap_mb: int = 512,
     ) -> None:
         super().__init__(workdir / "hiveserver2")
         self.port = free_port()
         self.metastore_port = free_port()
-        self.heap_mb = heap_mb
         self._properties = properties or {}
         self._config = {
             **derby_settings(self.home),
@@ -61,6 +59,6 @@ class HiveServer2(Server):
             "servers.HiveServer2Main",
             str(self.port),
             str(self.metastore_port),
-            heap_mb=self.heap_mb,
+            heap_mb=512,
             properties={**derby_properties(self.home), **self._properties},
         )

@@ -93,10 +93,8 @@ class HiveLockManagers(Server):
         tries: int = 1,
         cleans: bool = False,
         config: Mapping[str, str] | None = None,
-        heap_mb: int = 256,
     ) -> None:
         super().__init__(workdir / "lock_manager")
-        self.heap_mb = heap_mb
         self._settings = {
             "hive.zookeeper.quorum": zookeeper.hosts,
             "hive.lock.numretries": str(tries),
@@ -127,4 +125,4 @@ class HiveLockManagers(Server):
 
     def command(self) -> list[str]:
         path = class_path(f"exec-{HIVE}") if HIVE else None
-        return java("servers.LockManagerMain", heap_mb=self.heap_mb, path=path, home=java_home(HIVE))
+        return java("servers.LockManagerMain", heap_mb=256, path=path, home=java_home(HIVE))

@@ -119,7 +119,7 @@ class Server(ABC):
         """The file for the process's output: None for the log."""
         return None
 
-    def wait_ready(self, timeout_s: float = START_S) -> None:
+    def wait_ready(self, timeout_s: float) -> None:
         """Wait until ready. A process that dies or is late is killed and ServerError raised.
 
         The tail of its log is a note of the error.
