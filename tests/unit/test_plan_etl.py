@@ -69,6 +69,7 @@ def locks(sql: str) -> tuple[set[str], set[str]]:
         ("call lake.system.add_files('dw.sales', 'dw.plain', map('dt', 'x'))", set(), {"sales", "plain"}),
         ("call lake.system.add_files('dw.sales', '`parquet`.`s3://in/day`')", set(), {"sales"}),
         ("call lake.system.snapshot('dw.plain', 'dw.sales')", set(), {"sales", "plain"}),
+        ("call copy_to_table(table => 'dw.plain', new_table => 'dw.sales')", set(), {"sales", "plain"}),
         ("call lake.system.fast_forward('dw.sales', 'main', 'audit')", set(), {"sales"}),
         ("alter table sales execute expire_snapshots('2024-01-01')", set(), {"sales"}),
         ("alter table sales create branch b", set(), {"sales"}),

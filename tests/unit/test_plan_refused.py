@@ -50,6 +50,7 @@ PARSER = re.compile(r"Expect|Invalid expression|sqlglot|Required|Token|Error|\x1
             "set path = spark_catalog.dw, current_schema(); select * from t",
             "leave it out and write names as in dw.t, or name",
         ),
+        ("use lake; use spark_catalog; select * from t", "if lake is a catalog, the current database is not known"),
         ("set spark.sql.defaultPath=dw; select * from t", "leave it out and write names as in dw.t, or name"),
         ("dfs -rm -r /warehouse/t", "which tables' files"),
         ("import from '/x'", "write IMPORT TABLE name"),

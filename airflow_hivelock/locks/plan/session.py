@@ -54,6 +54,7 @@ class SessionState(Generic[View]):
     :ivar concurrency: False after ``SET hive.support.concurrency=false``.
     :ivar variables: the values from SET, by ``hivevar:day`` or ``hiveconf:day``.
     :ivar texts: values of Spark's STRING variables and of parameters: see :func:`.texts.read`. None means not known.
+    :ivar used: whether a USE has changed the database. Its name can also be that of a catalog.
     :ivar names_in_double_quotes: whether double quotes contain names, because of a SET.
     :ivar keeps_spelling: whether Hive stores partition values as they are written, because of a SET.
     :ivar prunes: False if Hive reads every partition whatever the WHERE, because of a SET.
@@ -70,6 +71,7 @@ class SessionState(Generic[View]):
     def __init__(self, tables: KnownTables, database: str = "default", txn: TxnSettings = DEFAULT_TXN) -> None:
         self.tables = tables
         self.database = LockObject(database).database
+        self.used = False
         self.concurrency = True
         self.txn = txn
         self.variables: dict[str, str] = {}
@@ -95,6 +97,7 @@ class SessionState(Generic[View]):
     def begin(self) -> None:
         """Begin the next text. The text before can have failed in a branch of a script, or in the query of a view."""
         self.blocks = self.branches = 0
+        self.used = False
         self.being_read.clear()
         self.by_path.clear()
         self._references[0] = 0
@@ -162,7 +165,7 @@ class SessionState(Generic[View]):
     def use(self, database: str) -> None:
         """:raises InvalidRequest: a branch of a script changes the current database."""
         self._refuse_in_branch("the current database")
-        self.database = database
+        self.database, self.used = database, True
 
     def add_temporary_view(self, parts: tuple[str, ...], view: View) -> None:
         """:param parts: the view's name. Spark's global temporary views are in their own database."""

@@ -191,7 +191,7 @@ def _call(cursor: Cursor, planner: Planner) -> None:
     while not cursor.done():
         token = cursor.next()
         name = token.text.lower()
-        if name in ("table", "source_table") and (cursor.take("=>") or cursor.take("=")):
+        if name in ("table", "source_table", "new_table") and (cursor.take("=>") or cursor.take("=")):
             named[name] = cursor.constant()
         elif len(named) < len(by_place) and cursor.is_type(TokenType.STRING) and name == ("," if named else "("):
             named[by_place[len(named)]] = cursor.constant()
@@ -221,9 +221,13 @@ def _use(cursor: Cursor, planner: Planner) -> None:
     cursor.expect("USE")
     is_database = cursor.is_name(1) and cursor.take_any(*DATABASES)
     start = cursor.at
-    if is_database or [each.lower() for each in cursor.name()[0]] != [CATALOG]:  # else Spark keeps the database
+    if is_database or [each.lower() for each in cursor.name()[0]] != [CATALOG]:
         cursor.at = start
         planner.session.use(planner.database(cursor).database)
+    elif planner.session.used:  # else Spark keeps the database
+        cursor.refuse(
+            f"if {planner.session.database} is a catalog, the current database is not known; write USE {CATALOG}.database"
+        )
     cursor.end()
 
 
