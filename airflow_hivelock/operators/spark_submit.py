@@ -13,7 +13,7 @@ from airflow_hivelock.locks.errors import InvalidRequest
 from airflow_hivelock.locks.model import Lease, LockMode
 from airflow_hivelock.locks.url import secrets
 from airflow_hivelock.operators.mixin import HiveLockMixin
-from airflow_hivelock.spark import URL
+from airflow_hivelock.spark.guard import SAFE_INSERT, URL
 from airflow_hivelock.work.spark_job import SparkJob
 
 if TYPE_CHECKING:
@@ -24,10 +24,6 @@ if TYPE_CHECKING:
 
 _SUBMITTED = re.compile(r"(?<![\w/])application_\d+_\d+")
 """The id in the log line of an accepted application. An earlier line has the id in the path of uploaded files."""
-
-SAFE_INSERT = "spark.sql.hive.convertInsertingPartitionedTable"
-"""False makes Spark write with Hive's writer. With Spark's own writer, writers of different partitions share a
-directory, and silently lose each other's files."""
 
 
 class HiveLockedSparkSubmitOperator(HiveLockMixin, SparkSubmitOperator):

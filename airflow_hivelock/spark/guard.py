@@ -25,6 +25,10 @@ HiveLockMixin's operators set it for their processes, and in cluster mode for th
 page shows it. So a URL with a password is not passed on there.
 """
 
+SAFE_INSERT = "spark.sql.hive.convertInsertingPartitionedTable"
+"""False makes Spark write with Hive's writer. With Spark's own writer, writers of different partitions share a
+directory, and silently lose each other's files."""
+
 
 @dataclass(frozen=True)
 class TaskLease:

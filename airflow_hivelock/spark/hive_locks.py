@@ -17,7 +17,7 @@ from airflow_hivelock.locks.model.object import CATALOG
 from airflow_hivelock.locks.plan.text import Plan
 from airflow_hivelock.spark.connect import ConnectLocks, is_connect
 from airflow_hivelock.spark.driver_work import KEEPER_SETTING
-from airflow_hivelock.spark.guard import URL, task_lease
+from airflow_hivelock.spark.guard import SAFE_INSERT, URL, task_lease
 from airflow_hivelock.spark.leases import DriverLeases, Outside
 
 if TYPE_CHECKING:
@@ -28,10 +28,6 @@ if TYPE_CHECKING:
 
     Side: TypeAlias = DriverSide | ConnectLocks
     """The place where the statements of a session are intercepted: its driver's JVM, or its client of Spark Connect."""
-
-SAFE_INSERT = "spark.sql.hive.convertInsertingPartitionedTable"
-"""If this is false, Spark writes Hive's tables with Hive's writer. With that writer, jobs on different partitions do not
-share a directory."""
 
 URL_SETTING = "spark.hivelock.url"
 

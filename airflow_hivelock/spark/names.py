@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow_hivelock.locks.errors import InvalidRequest
 from airflow_hivelock.locks.model import LockObject
+from airflow_hivelock.locks.model.object import CATALOG
 from airflow_hivelock.locks.plan.data import as_kept
 from airflow_hivelock.locks.plan.session import GLOBAL
 from airflow_hivelock.spark.commands import SPECS
@@ -16,8 +17,6 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping
 
     from airflow_hivelock.locks.plan.tables import KnownTables
-
-HIVE_CATALOG = "spark_catalog"
 
 _NAMES = ("ResolvedTable", "ResolvedIdentifier", "ResolvedPersistentView")
 _RELATIONS = ("LogicalRelation", "HiveTableRelation", "DataSourceV2Relation")
@@ -43,7 +42,7 @@ class NamesOfPlans:
         self,
         session: Any,
         tables: KnownTables,
-        catalogs: Collection[str] = (HIVE_CATALOG,),
+        catalogs: Collection[str] = (CATALOG,),
         others: Collection[str] = (),
     ) -> None:
         self._catalog = session.sessionState().catalog()
@@ -131,7 +130,7 @@ class NamesOfPlans:
             return False
         raise InvalidRequest(
             f"{'.'.join((catalog, *parts))} is in a catalog of its own. Use enable_hive_locks(…, catalogs="
-            f"['{HIVE_CATALOG}', '{catalog}']) if its tables are in this Hive metastore, or others=['{catalog}'] if they need "
+            f"['{CATALOG}', '{catalog}']) if its tables are in this Hive metastore, or others=['{catalog}'] if they need "
             "no lock"
         )
 

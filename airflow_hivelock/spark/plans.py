@@ -7,14 +7,14 @@ from datetime import date, datetime
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
-from airflow_hivelock.locks.model.object import MAX_OBJECTS
+from airflow_hivelock.locks.model.object import CATALOG, MAX_OBJECTS
 from airflow_hivelock.locks.plan.planner import Planner
 from airflow_hivelock.locks.plan.session import SessionState
 from airflow_hivelock.locks.plan.tables import KnownTables
 from airflow_hivelock.locks.plan.text import Plan, plan_touched
 from airflow_hivelock.spark.holding import NotPlanned, Planned
 from airflow_hivelock.spark.jvm import Jvm, items, kind, same
-from airflow_hivelock.spark.names import HIVE_CATALOG, NamesOfPlans
+from airflow_hivelock.spark.names import NamesOfPlans
 from airflow_hivelock.spark.places import Places
 from airflow_hivelock.spark.reading import PlanReader
 from airflow_hivelock.spark.tables import Answers, SessionTables
@@ -38,7 +38,7 @@ class SessionPlans:
         self,
         spark: Any,
         *,
-        catalogs: Collection[str] = (HIVE_CATALOG,),
+        catalogs: Collection[str] = (CATALOG,),
         others: Collection[str] = (),
         lenient: bool = False,
     ) -> None:

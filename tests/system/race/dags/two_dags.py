@@ -8,7 +8,7 @@ from pathlib import Path
 from airflow.sdk import DAG
 
 from airflow_hivelock import HiveLockedSparkSubmitOperator
-from airflow_hivelock.operators.spark_submit import SAFE_INSERT
+from airflow_hivelock.spark.guard import SAFE_INSERT
 
 JOB = Path(__file__).parents[1] / "halfway.py"
 
