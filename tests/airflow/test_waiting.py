@@ -347,8 +347,6 @@ def test_the_sensor_skips_softly_on_a_worker(manager: LockManager, run: Run) -> 
     [
         (HiveLockOperator, {}, "asks for no locks"),
         (HiveLockSensor, {}, "waits for no locks"),
-        (HiveLockOperator, {"writes": ["dw"], "waiting": "sleep"}, "Use one of trigger, defer, reschedule, poke"),
-        (HiveLockOperator, {"writes": ["dw"], "timeout": 60}, "Use a timedelta"),
         (HiveLockOperator, {"writes": ["dw"], "lease_duration": 60}, "Use a timedelta"),
         (HiveLockMixin, {}, "pass one of lease, lock_sql, or reads and writes"),
         (HiveLockMixin, {"lease": {}, "writes": ["dw"]}, "pass one of lease, lock_sql, or reads and writes"),
