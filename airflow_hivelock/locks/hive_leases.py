@@ -178,9 +178,10 @@ class HiveLeases:
         if covered:
             wanted = tuple(lock if lock in had else _above(lock, had) for lock in wanted)
         if not wanted or not had.issuperset(wanted):
+            in_place = next((above for lock in wanted if (above := _above(lock, had)) in had - {lock}), None)
+            step = f"{in_place} is held in place of partitions, so name that" if in_place else "Name pairs of its grab"
             raise InvalidArguments(
-                f"lease {lease_id} of {lease.owner} is for {_some(lease.locks)}, not for {_some(wanted)}. "
-                "Name pairs of its grab"
+                f"lease {lease_id} of {lease.owner} is for {_some(lease.locks)}, not for {_some(wanted)}. {step}"
             )
         return lease, wanted
 

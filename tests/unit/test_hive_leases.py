@@ -106,8 +106,10 @@ def test_pairs_of_a_grab_that_became_their_table_extend_it(leases: HiveLeases) -
     """As ZooKeeper does with too many partitions, and a metastore with a prefix of their levels."""
     lease_id = leases.grab_lease([("dw.flights", "x")], 60)
     leases.extend_lease(lease_id, [(DAY, "x"), (f"{DAY}/hr=4", "s")])
-    with pytest.raises(InvalidArguments, match="Name pairs of its grab"):
+    with pytest.raises(InvalidArguments, match=r"dw\.flights EXCLUSIVE is held in place of partitions, so name that"):
         leases.drop_lease(lease_id, [(DAY, "x")])
+    with pytest.raises(InvalidArguments, match="Name pairs of its grab"):
+        leases.drop_lease(lease_id, [("dw.airports", "x"), ("dw.flights", "x")])
     assert leases.drop_lease(lease_id, [("dw.flights", "x")])
 
 
