@@ -34,7 +34,7 @@ class Places:
         self._jvm = jvm
         self._tables = tables
         self._changes = 0
-        self._kept: tuple[int, float, dict[str, LockObject]] = (-1, 0.0, {})
+        self._kept: tuple[int, float, list[tuple[str, LockObject]]] = (-1, 0.0, [])
 
     def of(self, path: Any) -> Iterator[LockObject]:
         """The tables and partitions with files at, above or below *path*.
@@ -42,7 +42,7 @@ class Places:
         :param path: a text, or a path object of Hadoop.
         """
         wanted = self._qualified(path)
-        for location, table in self._locations().items():
+        for location, table in self._locations():
             if wanted == location or location.startswith(f"{wanted}/"):
                 yield table
             elif wanted.startswith(f"{location}/"):
@@ -50,8 +50,8 @@ class Places:
 
     def matching(self, pattern: str) -> Iterator[LockObject]:
         """The tables with files that the source of a stream can find by *pattern*, a path as in ``/in/*.csv``."""
-        patterns = [each.split("/") for each in _alternatives(self._qualified(pattern))]
-        for location, table in self._locations().items():
+        patterns = [each.split("/") for each in _alternatives(_as_in_python(self._qualified(pattern)))]
+        for location, table in self._locations():
             if any(all(map(fnmatchcase, location.split("/"), folders)) for folders in patterns):
                 yield table
 
@@ -62,15 +62,16 @@ class Places:
         """List all locations again, because this driver has created, moved or dropped a table."""
         self._changes += 1
 
-    def _locations(self) -> dict[str, LockObject]:
+    def _locations(self) -> list[tuple[str, LockObject]]:
+        """Several tables can have one location."""
         changes, began = self._changes, time.monotonic()
         known, until, listed = self._kept
         if known != changes or began > until:
-            listed = {
-                _plain(self._jvm.path(location).toString()): LockObject(database, name)
+            listed = [
+                (_plain(self._jvm.path(location).toString()), LockObject(database, name))
                 for database in self._tables.names()
                 for name, location in self._tables.locations(database)
-            }
+            ]
             ended = time.monotonic()
             # A change while Spark makes the list makes the list old.
             self._kept = changes, ended + min(FRESH_S, USES * (ended - began)), listed
@@ -80,6 +81,11 @@ class Places:
 def _plain(location: str) -> str:
     scheme, _, path = location.partition(":")
     return f"{scheme}:/{path.lstrip('/')}".rstrip("/") if not path.startswith("//") else location.rstrip("/")
+
+
+def _as_in_python(pattern: str) -> str:
+    """Hadoop's *pattern* in the form of :mod:`fnmatch`."""
+    return re.sub(r"\\(.)", r"[\1]", pattern).replace("[^", "[!")
 
 
 def _alternatives(pattern: str) -> list[str]:
