@@ -51,7 +51,11 @@ PARSER = re.compile(r"Expect|Invalid expression|sqlglot|Required|Token|Error|\x1
             "leave it out and write names as in dw.t, or name",
         ),
         ("use lake; use spark_catalog; select * from t", "if lake is a catalog, the current database is not known"),
-        ("set spark.sql.defaultPath=dw; select * from t", "leave it out and write names as in dw.t, or name"),
+        ("set path=system_path, `my-lake`.`a`; select * from t", "leave it out and write names as in dw.t, or name"),
+        (
+            "set spark.sql.defaultPath=spark_catalog.dw; select * from t",
+            "leave it out and write names as in dw.t, or name",
+        ),
         ("dfs -rm -r /warehouse/t", "which tables' files"),
         ("import from '/x'", "write IMPORT TABLE name"),
         ("add jar /x/a--b.jar;\ninsert into t select 1", "'--' in such a statement"),

@@ -149,6 +149,7 @@ def test_without_hives_check_of_types_a_value_is_locked_only_as_it_is_written(va
         "set hivevar:x=2024-01-05; insert into t partition (dt='${x}') select 1",
         "set hiveconf:x=2024-01-05; insert into t partition (dt='${hiveconf:x}') select 1",
         "set x='2024-01-05'; insert into t partition (dt=${hiveconf:x}) select 1",
+        "set path=in; insert into t partition (dt='2024-01-05') select '${hiveconf:path}'",
         "set path=/day=2024-01-05; insert into t partition (dt='2024-01-05') select '${hiveconf:path}'",
         "set hivevar:m=2024-01; set hivevar:x=${hivevar:m}-05; insert into t partition (dt='${hivevar:x}') select 1",
         "set hivevar:m=2024-01; set hivevar:x=${env:HOME}; insert into t partition (dt='${hivevar:m}-05') select 1",

@@ -36,8 +36,11 @@ _NAMES_IN_DOUBLE_QUOTES = (
 _TEMPLATE = re.compile(r"\$\{|\{\{|\{%")
 _VARIABLE = re.compile(r"\$\{(?:(hivevar|hiveconf):)?([\w.\-]+)\}")
 _SET = re.compile(r"set\s+(?:(hivevar|hiveconf):)?([\w.\-]+)\s*=(.*)", re.IGNORECASE | re.DOTALL)
-_PATH = re.compile(r"set\s+(?:path|spark\.sql\.defaultpath)\s*=[\w`.,()\s]+", re.IGNORECASE)
-"""Spark's path of databases. A value with other characters, such as a ``/``, is that of a variable in Hive."""
+_PATH = re.compile(
+    r"set\s+(?:path|spark\.sql\.defaultpath)\s*=(?=.*(?:\.|_path|current_))(?:`[^`]*`|[\w.,()\s])+",
+    re.IGNORECASE | re.DOTALL,
+)
+"""Spark's path of databases, as in ``spark_catalog.dw, CURRENT_SCHEMA``. Any other value is that of a variable in Hive."""
 
 _NOT_KNOWN = (
     "the value of this variable is not known: set it before, as in SET hivevar:day=2024-01-01; or render the SQL "
