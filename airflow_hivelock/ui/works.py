@@ -122,6 +122,8 @@ def _of_processes(asked: Processes) -> WorkState:
     try:
         living = asked.living()
     except CannotTell as error:
+        if asked.is_here:  # another user's processes
+            raise
         log.info("Whether %s runs: %s", asked, error)
         host = asked.host
         return WorkState(

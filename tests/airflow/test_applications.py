@@ -18,7 +18,9 @@ from airflow.sdk import BaseOperator, task
 
 from airflow_hivelock import HiveLockedSparkSubmitOperator, HiveLockMixin, HiveLockOperator, HiveUnlockOperator
 from airflow_hivelock.locks.errors import CannotTell
+from airflow_hivelock.locks.model import Work
 from airflow_hivelock.operators import lock as lock_operator
+from airflow_hivelock.ui.works import how
 from airflow_hivelock.work import applications, processes
 from airflow_hivelock.work.processes import MARK, Processes
 from airflow_hivelock.work.spark_job import SparkJob
@@ -276,6 +278,8 @@ class TestRunAsUser:
         monkeypatch.setattr(os, "geteuid", lambda: work.user_id + 1)
         with pytest.raises(CannotTell, match=f"process {child.pid} of that user"):
             work.running()
+        shown = how(Work("load", applications.encode(work), 1))
+        assert (shown.code, "host-gone" in shown.next) == ("untold", False), "this host is up"
         assert not replace(work, started=work.started + 10**9).running(), "it ran before the work"
         assert not replace(work, user_id=work.user_id + 2).running(), "it is a third user's"
 
