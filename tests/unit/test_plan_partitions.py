@@ -48,6 +48,28 @@ def test_the_order_of_the_columns_is_known_or_the_table_is_locked(
 
 
 @pytest.mark.parametrize(
+    "sql",
+    [
+        "insert overwrite table i partition (ds='x') select 1",
+        "insert into i partition (ds='x', hr) select 1",
+        "alter table i drop partition (ds='x')",
+        "truncate table i partition (ds='x')",
+        "load data inpath '/x' into table i partition (ds='x')",
+        "alter table i add partition field days(at)",
+        "alter table i drop partition field bucket(16, id)",
+        "alter table i convert to iceberg",
+        "create table i (id int) partitioned by spec (bucket(16, id)) stored by iceberg",
+    ],
+)
+def test_a_table_whose_partitions_are_not_hives_is_locked_whole(sql: str) -> None:
+    class Lake(Warehouse):
+        def table(self, table: LockObject) -> Table | None:
+            return Table(format="iceberg")
+
+    assert locks(sql, Lake()) == ["X i"]
+
+
+@pytest.mark.parametrize(
     ("literal", "locked"),
     [
         ("'x'", {"": "p=x", "string": "p=x", "char(3)": "p=x %20", "date": "", "int": ""}),

@@ -27,6 +27,7 @@ _WHOLE = frozenset(
             "CLUSTERED",
             "COMPACT",
             "CONCATENATE",
+            "CONVERT",
             "DISABLE",
             "DROP",
             "ENABLE",
@@ -119,7 +120,10 @@ def _index(cursor: Cursor, planner: Planner) -> None:
 
 def _table(cursor: Cursor, planner: Planner, table: LockObject) -> None:
     spec = None if cursor.sees("PARTITION", "COLUMN") else cursor.optional_spec()
-    if cursor.sees("ADD", "PARTITION") or cursor.sees("ADD", "IF", "NOT", "EXISTS", "PARTITION"):
+    if cursor.sees("ADD", "PARTITION", "FIELD") or cursor.sees("DROP", "PARTITION", "FIELD"):  # of an Iceberg table
+        planner.write(table)
+        no_query(cursor)
+    elif cursor.sees("ADD", "PARTITION") or cursor.sees("ADD", "IF", "NOT", "EXISTS", "PARTITION"):
         _add(cursor, planner, table)
     elif cursor.sees("DROP", "PARTITION") or cursor.sees("DROP", "IF", "EXISTS", "PARTITION"):
         _drop(cursor, planner, table)

@@ -186,7 +186,7 @@ class Planner:
     def partitions(self, statement: Statement, table: LockObject, spec: Spec) -> list[LockObject]:
         """The partitions or prefixes of *table* that *spec* selects. The table itself if its columns are not known."""
         if self._columns(statement, table, spec) is None:
-            return [_whole(table, f"its partition columns are not known; {_DECLARE}")]
+            return [self._whole(table, "its partition columns are not known")]
         known = self.session.tables.table(table)
         kinds = dict(zip(known.partition_columns, known.partition_types, strict=False)) if known else {}
         return narrow(table, spec.condition(kinds), self.session.tables, self.limit)
@@ -195,9 +195,9 @@ class Planner:
         """The partition that *spec* writes to, or its longest known prefix; and whether dynamic levels follow."""
         columns = self._columns(statement, table, spec)
         named = {level.column: level for level in spec.levels}
-        if columns is None and len(named) > 1:
-            return _whole(table, f"the order of its partition columns is not known; {_DECLARE}"), not spec.static
         known = self.session.tables.table(table)
+        if columns is None and (known or len(named) > 1):
+            return self._whole(table, "the order of its partition columns is not known"), not spec.static
         kinds = dict(zip(columns or (), known.partition_types, strict=False)) if known else {}
         levels: list[tuple[str, str]] = []
         for column in columns or named:
@@ -220,18 +220,22 @@ class Planner:
         return LockObject(table.database, table.table, tuple(levels)), dynamic
 
     def _columns(self, statement: Statement, table: LockObject, spec: Spec) -> tuple[str, ...] | None:
-        """The partition columns of *table*; None if not known. Refuse a *spec* that contradicts them."""
+        """The partition columns of *table*; None if not known, or not Hive's. Refuse a *spec* that contradicts them."""
         named = [level.column for level in spec.levels]
         if len(set(named)) < len(named) and all(level.sign == "=" for level in spec.levels):
             statement.refuse(spec.place, "it names a column twice", step="name it once")
         known = self.session.tables.table(table)
-        if known is None:
+        if known is None or (known.format and not known.partition_columns):
             return None
         if wrong := sorted(set(named) - set(known.partition_columns)):
             by = "/".join(known.partition_columns)
             actual = f"is partitioned by {by}" if by else "has no partitions"
             statement.refuse(spec.place, f"{table} {actual}, not by {', '.join(wrong)}", step=_COLUMNS)
         return known.partition_columns
+
+    def _whole(self, table: LockObject, unknown: str) -> LockObject:
+        known = self.session.tables.table(table)
+        return _whole(table, "its partitions are not Hive's" if known else f"{unknown}; {_DECLARE}")
 
     def _temporary(self, target: LockObject) -> bool:
         return self.session.is_temporary(LockObject(target.database, target.table))
