@@ -13,8 +13,6 @@ from airflow_hivelock.spec import LockSpec
 from airflow_hivelock.triggers.lock import HiveLockSensorTrigger
 from airflow_hivelock.waiting import Look
 
-_RESUME = "found_free"
-
 
 class HiveLockSensor(NamesLocks, BaseSensorOperator):
     """Succeeds when its data is free: a task that asked for these locks now would get them.
@@ -25,6 +23,8 @@ class HiveLockSensor(NamesLocks, BaseSensorOperator):
     :param deferrable: False waits on a worker, according to ``mode`` and ``poke_interval``.
     """
 
+    _resume_method = "found_free"
+
     def __init__(self, *, deferrable: bool = True, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         if not self.reads and not self.writes and not self.lock_sql:
@@ -32,7 +32,7 @@ class HiveLockSensor(NamesLocks, BaseSensorOperator):
         self.deferrable = deferrable
         self._look: Look | None = None
         if deferrable:
-            self._start_in_triggerer(HiveLockSensorTrigger, _RESUME, self._trigger_kwargs())
+            self._start_in_triggerer(HiveLockSensorTrigger, self._trigger_kwargs())
 
     def execute(self, context: Any) -> Any:
         if not self.deferrable:
@@ -40,7 +40,7 @@ class HiveLockSensor(NamesLocks, BaseSensorOperator):
         hook = HiveLockHook(self.hivelock_conn_id)
         if not LockSpec.of(self).locks(hook, self.log):
             return None
-        return self._defer_to(HiveLockSensorTrigger, _RESUME, self._trigger_kwargs(), hook, context)
+        return self._defer_to(HiveLockSensorTrigger, self._trigger_kwargs(), hook, context)
 
     def poke(self, context: Any) -> bool:
         if self._look is None:

@@ -6,7 +6,7 @@ import threading
 from contextlib import suppress
 from dataclasses import asdict, replace
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, TypeVar
 
 from airflow.providers.common.compat.sdk import AirflowException, TaskDeferred
 
@@ -59,6 +59,10 @@ class AcquiresLocks(NamesLocks):
         None means the task's own ``priority_weight``, which is 1 by default.
     """
 
+    _deferred_grant: ClassVar[bool]
+    """Whether the task itself works under the locks. It then acquires them in a worker slot, so that no task waits for a
+    holder that waits for a slot. Otherwise the trigger acquires them and keeps them."""
+
     def __init__(
         self,
         *,
@@ -92,38 +96,31 @@ class AcquiresLocks(NamesLocks):
         check_waiting(arguments)
         check_terms(arguments)
 
-    def _acquire(self, context: Any, round_: Round | None = None, *, resume: str, ends_task: bool) -> Lease | None:
+    def _acquire(self, context: Any, before: Round = FIRST) -> Lease | None:
         """Wait in the chosen way, and return the lease. None if locking is turned off.
 
-        :param round_: the round before this request, with number 0 for the first request. None if the trigger acquires
-            the locks and keeps them.
-        :param resume: the method that resumes a deferred task.
-        :param ends_task: whether the trigger ends the task, with ``waiting="trigger"``.
+        :param before: the round before this request.
         :raises TaskDeferred: the triggerer waits.
         :raises AirflowRescheduleException: a later poke waits.
         """
-        return attempts.as_current_try(
-            context["ti"], lambda: self._acquired(context, round_, resume, ends_task), self.log
-        )
+        return attempts.as_current_try(context["ti"], lambda: self._acquire_once(context, before), self.log)
 
-    def _acquired(self, context: Any, round_: Round | None, resume: str, ends_task: bool) -> Lease | None:
+    def _acquire_once(self, context: Any, before: Round) -> Lease | None:
         hook = HiveLockHook(self.hivelock_conn_id)
         if not LockSpec.of(self).locks(hook, self.log):
             return None
         changed = threading.Event()
         # A worker joins no queue. Its trigger does, because the trigger lives longer than this process.
         deferred = DeferredGrant(hook.settings.invitation_s, has_slot=True) if self._defers else None
-        wait = self._begin(hook, context, self._left_s(hook, context), changed.set, round_ or FIRST, deferred)
+        wait = self._begin(hook, context, self._left_s(hook, context), changed.set, before, deferred)
         try:
             while not isinstance(lease := wait.poll(), Lease):
                 if self._defers:
                     again = wait.round().next(answered=not wait.silent)
                     # If the answer with a grant was lost, the trigger takes over the lease, because it has the same owner.
-                    if round_ and round_.number:
-                        self._log_given_back(wait, round_, again)
-                    self._wait_in_triggerer(
-                        hook, context, again if round_ else replace(again, number=0), resume, ends_task
-                    )
+                    if before.number:
+                        self._log_slot_given_back(wait, before, again)
+                    self._wait_in_triggerer(hook, context, again if self._deferred_grant else replace(again, number=0))
                 if self.waiting == "reschedule":
                     raise AirflowRescheduleException(datetime.now(UTC) + RESCHEDULE)  # type: ignore[no-untyped-call]
                 changed.wait(min(GLANCE_S, wait.wait_s() or GLANCE_S))
@@ -146,12 +143,9 @@ class AcquiresLocks(NamesLocks):
         """Whether the task waits in the triggerer, for locks and for a lock store that does not answer."""
         return self.waiting in ("trigger", "defer")
 
-    def _wait_in_triggerer(
-        self, hook: HiveLockHook, context: Any, again: Round, resume: str, ends_task: bool
-    ) -> NoReturn:
+    def _wait_in_triggerer(self, hook: HiveLockHook, context: Any, again: Round) -> NoReturn:
         check_unanswered(self.task_id, again.unanswered)
-        kwargs = self._lock_kwargs(ends_task and self.waiting == "trigger", again)
-        self._defer_to(HiveLockTrigger, resume, kwargs, hook, context)
+        self._defer_to(HiveLockTrigger, self._lock_kwargs(again), hook, context)
 
     def on_kill(self) -> None:
         # This runs in a signal handler. The interrupted wait or acquisition has to finish its step.
@@ -167,21 +161,21 @@ class AcquiresLocks(NamesLocks):
 
         return patiently(ask, self.log, check)
 
-    def _retake(self, context: Any, event: Any, *, resume: str, ends_task: bool) -> Lease:
+    def _retake(self, context: Any, event: Any) -> Lease:
         """Take over the trigger's lease, and return it. Later calls of the trigger have no effect.
 
         :raises TaskDeferred: the lock store does not answer. The trigger keeps the lease until the next worker asks.
         """
         try:
-            return attempts.as_current_try(context["ti"], lambda: self._retaken(context, event), self.log)
+            return attempts.as_current_try(context["ti"], lambda: self._retake_once(context, event), self.log)
         except AccessDenied:
             raise
         except StoreUnavailable as error:
             self.log.warning("Returning to the triggerer to wait: %s", error)
             again = replace(Round.with_lease(event).next(answered=False), number=0)
-            self._wait_in_triggerer(HiveLockHook(self.hivelock_conn_id), context, again, resume, ends_task)
+            self._wait_in_triggerer(HiveLockHook(self.hivelock_conn_id), context, again)
 
-    def _retaken(self, context: Any, event: Any) -> Lease:
+    def _retake_once(self, context: Any, event: Any) -> Lease:
         hook = HiveLockHook(self.hivelock_conn_id)
         owner = self._lock_owner(hook, context)
         if isinstance(event, str):  # dag.test() even resumes a task that its trigger has ended
@@ -211,12 +205,12 @@ class AcquiresLocks(NamesLocks):
         facts.granted(taken, before)
         return taken
 
-    def _log_given_back(self, wait: Wait, round_: Round, again: Round) -> None:
+    def _log_slot_given_back(self, wait: Wait, before: Round, again: Round) -> None:
         why = "The lock store does not answer"
         if wait.blockers:
-            lapsed = bool(round_.until_s) and wait.manager.now().timestamp() > round_.until_s
+            lapsed = bool(before.until_s) and wait.manager.now().timestamp() > before.until_s
             metrics.slot_given_back(lapsed=lapsed)
-            over = f", {span(round_.slot_s)} after the invitation, which has ended" if lapsed else ""
+            over = f", {span(before.slot_s)} after the invitation, which has ended" if lapsed else ""
             why = f"In the way{over}: {wait.blockers[0]}"
         self.log.info(
             "%s. This worker gives its slot back, and the triggerer waits%s",
@@ -229,9 +223,9 @@ class AcquiresLocks(NamesLocks):
 
         The trigger does not see some ends of the task: an execution time-out in the wait, or a failure of the trigger.
         """
-        attempts.as_current_try(context["ti"], lambda: self._given_back(context), self.log)
+        attempts.as_current_try(context["ti"], lambda: self._give_back_once(context), self.log)
 
-    def _given_back(self, context: Any) -> None:
+    def _give_back_once(self, context: Any) -> None:
         wait = self._begin(HiveLockHook(self.hivelock_conn_id), context, 0, _ignore)
         wait.counts = False
         try:
@@ -243,7 +237,7 @@ class AcquiresLocks(NamesLocks):
                 "If the lock store has a request or lease of this task, it stays until the keeper frees it: %s", error
             )
 
-    def _lock_kwargs(self, ends_task: bool, again: Round = FIRST) -> dict[str, Any]:
+    def _lock_kwargs(self, again: Round = FIRST) -> dict[str, Any]:
         """The trigger's arguments, except the names of objects.
 
         :param again: the round that the trigger begins.
@@ -252,7 +246,7 @@ class AcquiresLocks(NamesLocks):
             "lease_s": self.lease_duration.total_seconds(),
             **asdict(LeaseTerms.of(self)),
             "timeout_s": None if self.lock_timeout is None else self.lock_timeout.total_seconds(),
-            "ends_task": ends_task,
+            "ends_task": self.waiting == "trigger" and not self._deferred_grant,
             **again.arguments(),
         }
 
@@ -265,7 +259,7 @@ class AcquiresLocks(NamesLocks):
         before: Round = FIRST,
         deferred: DeferredGrant | None = None,
     ) -> Wait:
-        given = {
+        options = {
             "lease_s": self.lease_duration.total_seconds(),
             "wait": timeout_s != 0,
             "asked": before.asked,
@@ -273,7 +267,7 @@ class AcquiresLocks(NamesLocks):
         }
         terms = LeaseTerms.of(self)
         return Wait(
-            lambda: (hook.manager(), self._request(hook, context, terms, **given)), timeout_s, wake, self.log, before
+            lambda: (hook.manager(), self._request(hook, context, terms, **options)), timeout_s, wake, self.log, before
         )
 
     def _left_s(self, hook: HiveLockHook, context: Any) -> float | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from contextlib import suppress
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
 
 from airflow.providers.common.compat.sdk import BaseOperator
 from airflow.triggers.base import StartTriggerArgs
@@ -47,6 +47,9 @@ class NamesLocks(Linked, StrictNames, BaseOperator):
     """
 
     template_fields: Sequence[str] = RENDERED
+
+    _resume_method: ClassVar[str]
+    """The method that resumes the task after a wait in the triggerer."""
 
     # Set only on instances, because Airflow applies a class's value to mapped tasks without their mapped arguments.
     start_trigger_args: StartTriggerArgs | None = None
@@ -116,14 +119,14 @@ class NamesLocks(Linked, StrictNames, BaseOperator):
             f"{self.task_id}: lock_sql=True, but the operator has no sql or hql as a text or one file. Pass it in lock_sql"
         )
 
-    def _start_in_triggerer(self, trigger: type, next_method: str, trigger_kwargs: dict[str, Any]) -> None:
+    def _start_in_triggerer(self, trigger: type, trigger_kwargs: dict[str, Any]) -> None:
         """Make the task start in the triggerer if that can render the fields. Otherwise it starts on a worker."""
         if self._needs_a_worker_to_render():
             return
         self.start_from_trigger = True
         self.start_trigger_args = StartTriggerArgs(
             trigger_cls=f"{trigger.__module__}.{trigger.__name__}",
-            next_method=next_method,
+            next_method=self._resume_method,
             trigger_kwargs=written(trigger, self._spec_kwargs() | trigger_kwargs) | formats.WRITES.short(),
         )
 
@@ -131,13 +134,11 @@ class NamesLocks(Linked, StrictNames, BaseOperator):
         """The trigger's arguments for the locks and the connection."""
         return {"hivelock_conn_id": self.hivelock_conn_id, **asdict(LockSpec.of(self))}
 
-    def _defer_to(
-        self, trigger: Any, next_method: str, trigger_kwargs: dict[str, Any], hook: HiveLockHook, context: Any
-    ) -> NoReturn:
+    def _defer_to(self, trigger: Any, trigger_kwargs: dict[str, Any], hook: HiveLockHook, context: Any) -> NoReturn:
         """Defer to a trigger that continues the request of this worker."""
         owner, attempt = str(self._lock_owner(hook, context)), self._attempt(context)
         made = trigger(**self._spec_kwargs(), **trigger_kwargs, owner=owner, attempt=attempt)
-        self.defer(trigger=made, method_name=next_method)
+        self.defer(trigger=made, method_name=self._resume_method)
 
     def _request(self, hook: HiveLockHook, context: Any, *terms: LeaseTerms, **options: Any) -> LockRequest:
         owner, attempt = self._lock_owner(hook, context), self._attempt(context)

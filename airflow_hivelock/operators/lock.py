@@ -44,8 +44,6 @@ if TYPE_CHECKING:
     from airflow_hivelock.waiting.rounds import Round
 
 
-_RESUME = "acquired"
-
 WORK_POLL_S = 2.0
 """The time between two checks of an unlock task whether the work under the locks is over, in seconds."""
 
@@ -59,6 +57,9 @@ class HiveLockOperator(AcquiresLocks):
     :param sql: another name of ``lock_sql``.
     """
 
+    _resume_method = "acquired"
+    _deferred_grant = False
+
     def __init__(self, *, sql: Any = "", **kwargs: Any) -> None:
         if sql:
             if kwargs.get("lock_sql"):
@@ -69,7 +70,7 @@ class HiveLockOperator(AcquiresLocks):
             raise InvalidRequest(f"{self.task_id} asks for no locks. Name at least one object in reads or writes")
         self._warning = ""
         if self.waiting == "trigger":
-            self._start_in_triggerer(HiveLockTrigger, _RESUME, super()._lock_kwargs(ends_task=True))
+            self._start_in_triggerer(HiveLockTrigger, self._lock_kwargs())
 
     @classmethod
     def check_arguments(cls, arguments: Mapping[str, Any]) -> None:
@@ -83,17 +84,17 @@ class HiveLockOperator(AcquiresLocks):
             self.start_trigger_args.trigger_kwargs["warning"] = self._warning
 
     def execute(self, context: Any) -> dict[str, Any]:
-        lease = self._acquire(context, resume=_RESUME, ends_task=True)
+        lease = self._acquire(context)
         if lease and self._warning:
             self.log.warning("%s", self._warning)
         return lease.to_json() if lease else OFF
 
     def acquired(self, context: Any, event: Any) -> dict[str, Any]:
         """Resume the task after the trigger has acquired the locks."""
-        return OFF if event == OFF else self._retake(context, event, resume=_RESUME, ends_task=True).to_json()
+        return OFF if event == OFF else self._retake(context, event).to_json()
 
-    def _lock_kwargs(self, ends_task: bool, again: Round = FIRST) -> dict[str, Any]:
-        return super()._lock_kwargs(ends_task, again) | {"warning": self._warning}
+    def _lock_kwargs(self, again: Round = FIRST) -> dict[str, Any]:
+        return super()._lock_kwargs(again) | {"warning": self._warning}
 
     def resume_execution(self, next_method: str, next_kwargs: dict[str, Any] | None, context: Any) -> Any:
         try:

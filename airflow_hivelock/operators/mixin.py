@@ -52,8 +52,6 @@ _GOES_ON = (TaskDeferred, TaskAwaitingInput, AirflowRescheduleException)
 _UNWATCHED = (TaskDeferralError, TaskDeferralTimeout)
 """Exceptions that end a deferred task's wait for its work, but do not show the state of that work."""
 
-_RESUME = "execute_locked"
-
 
 class HiveLockMixin(SubmitsJobs, AcquiresLocks):
     """Put it before an operator, as in ``class Locked(HiveLockMixin, BashOperator)``. The work then runs under locks.
@@ -86,6 +84,9 @@ class HiveLockMixin(SubmitsJobs, AcquiresLocks):
         ``Asset("hive://hive:10000/dw/delays", extra={"partition": "dt={{ ds }}"})``, without extra the whole table.
     """
 
+    _resume_method = "execute_locked"
+    _deferred_grant = True
+
     work_ends_with_process: ClassVar[bool | None] = None
     """Whether the work ends with the task's process and its child processes.
 
@@ -108,7 +109,7 @@ class HiveLockMixin(SubmitsJobs, AcquiresLocks):
         self._held: LeaseHolder | None = None
         self._unlocked = False
         if lease is None and self.waiting == "trigger":
-            self._start_in_triggerer(HiveLockTrigger, _RESUME, self._lock_kwargs(False, FIRST.next()))
+            self._start_in_triggerer(HiveLockTrigger, self._lock_kwargs(FIRST.next()))
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -125,7 +126,7 @@ class HiveLockMixin(SubmitsJobs, AcquiresLocks):
     def execute(self, context: Any) -> Any:
         check_not_empty(self)
         self.get_ready()
-        lease = self._adopt_late(context, 0) if self.lease is not None else self._acquire_late(context, FIRST)
+        lease = self._adopt_late(context, 0) if self.lease is not None else self._acquire(context)
         with self._under(lease, context):
             return super().execute(context)
 
@@ -139,15 +140,15 @@ class HiveLockMixin(SubmitsJobs, AcquiresLocks):
             # Log the earlier wait, because the triggerer overwrites its log for a task when the task waits there again.
             metrics.arrived(given.slot_s)
             self.log.info("Found free in %s, after waiting %s. Taking the locks now", given, given.past)
-            lease = self._acquire_late(context, given)
+            lease = self._acquire(context, given)
         elif event != OFF:
-            lease = self._retake(context, event, resume=_RESUME, ends_task=False)
+            lease = self._retake(context, event)
             idle_s = metrics.age_s(lease.since)
         with self._under(lease, context, idle_s=idle_s):
             return super().execute(context)
 
     def resume_execution(self, next_method: str, next_kwargs: dict[str, Any] | None, context: Any) -> Any:
-        if next_method == _RESUME:
+        if next_method == self._resume_method:
             return super().resume_execution(next_method, next_kwargs, context)
         # The task cannot return to the operator's own trigger, so it waits for the lock store in place.
         goes_on = hasattr(self, next_method)
@@ -193,10 +194,6 @@ class HiveLockMixin(SubmitsJobs, AcquiresLocks):
         """
         return True
 
-    def _acquire_late(self, context: Any, given: Round) -> Lease | None:
-        """Acquire the lease in a worker slot, so that no task waits for a holder that waits for a slot."""
-        return self._acquire(context, given, resume=_RESUME, ends_task=False)
-
     def _adopt_late(self, context: Any, unanswered: int) -> Lease | None:
         """The current state of the passed lease.
 
@@ -213,7 +210,7 @@ class HiveLockMixin(SubmitsJobs, AcquiresLocks):
             check_unanswered(self.task_id, unanswered + 1)
             self.log.warning("Waiting in the triggerer until the lock store answers: %s", error)
             trigger = HiveLockStoreTrigger(hivelock_conn_id=self.hivelock_conn_id, unanswered=unanswered + 1)
-            self.defer(trigger=trigger, method_name=_RESUME)
+            self.defer(trigger=trigger, method_name=self._resume_method)
 
     def _adopt(self, context: Any) -> Lease | None:
         """The current state of the passed lease. None if locking is turned off."""

@@ -55,9 +55,9 @@ def between(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[int], Any]],
     """
 
     def wrap(act: Callable[[int], Any]) -> None:
-        original = HiveLockMixin._acquire_late
+        original = HiveLockMixin._acquire
 
-        def both(self: HiveLockMixin, context: Any, given: Round) -> Any:
+        def both(self: HiveLockMixin, context: Any, given: Round = rounds.FIRST) -> Any:
             then = act(given.number)
             try:
                 return original(self, context, given)
@@ -65,7 +65,7 @@ def between(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[int], Any]],
                 if callable(then):
                     then()
 
-        monkeypatch.setattr(HiveLockMixin, "_acquire_late", both)
+        monkeypatch.setattr(HiveLockMixin, "_acquire", both)
 
     return wrap
 
