@@ -86,6 +86,13 @@ def test_a_connection_says_where_the_locks_are(fields: dict[str, Any], url: str,
     assert connection(**fields).url == url
 
 
+def test_a_file_is_shown_as_the_host_that_the_connection_names(connection: Any) -> None:
+    settings = connection(host="/var/lib/my leases.db", extra={"backend": "sqlite", **ID}).settings
+    shown = {each.name: (each.value, each.source) for each in settings.sourced()}
+    assert shown["host"] == ("/var/lib/my leases.db", "the connection")
+    assert "schema" not in shown
+
+
 @pytest.mark.parametrize(
     ("fields", "said"),
     [

@@ -174,7 +174,9 @@ def url_of(
 def of_url(given: str, source: str) -> dict[str, Sourced]:
     """Return the fields that a URL contains, without passwords."""
     parts = urlsplit(shown(given))
-    fields = {"backend": parts.scheme, "host": parts.netloc, "schema": unquote(parts.path.strip("/"))}
+    path = unquote(parts.path)
+    host, schema = (path[1:], "") if parts.scheme == "sqlite" else (parts.netloc, path.strip("/"))
+    fields = {"backend": parts.scheme, "host": host, "schema": schema}
     fields |= dict(parse_qsl(parts.query, keep_blank_values=True))
     return {name: Sourced(name, value, source) for name, value in fields.items() if value}
 
