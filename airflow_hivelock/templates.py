@@ -34,6 +34,9 @@ supervisor never answers the questions of other names, such as ``prev_start_date
 _ONLY_ON_WORKERS = (nodes.Include, nodes.Import, nodes.FromImport, nodes.Extends, nodes.ExprStmt)
 """Statements that need the DAG's folder, or the extension ``do``. The triggerer has neither."""
 
+_DATELESS = ". The run has no logical date. Trigger it with one (airflow dags trigger --logical-date), or use a value that it has"
+"""Airflow gives no date to a run that an asset or a person starts without one."""
+
 
 def is_file(sql: Any) -> bool:
     """Whether *sql* is the name of a file. The rule is that of Airflow's ``template_ext``."""
@@ -93,8 +96,9 @@ class StrictNames:
                 return render(sql_source(strict, content), context, strict, seen_oids)
             rendered = render(content, context, strict, seen_oids)
         except jinja2.UndefinedError as error:
+            dateless = "" if context.get("logical_date") else _DATELESS
             raise InvalidRequest(
-                f"{content!r} cannot be rendered, because a value is missing in this run: {error}"
+                f"{content!r} cannot be rendered, because a value is missing in this run: {error}{dateless}"
             ) from error
         if content is not self.lock_sql and "{{" in str(rendered):
             raise InvalidRequest(

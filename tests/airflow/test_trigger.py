@@ -82,7 +82,7 @@ async def test_without_patience_it_fails_at_once(manager: LockManager, triggerer
     ("name", "logical_date", "said"),
     [
         ("dw.delays/dt={{ params.nothing }}", DAY, "has no attribute 'nothing'"),
-        ("dw.delays/dt={{ ds }}", None, "'ds' is undefined"),
+        ("dw.delays/dt={{ ds }}", None, "'ds' is undefined. The run has no logical date. Trigger it with one"),
         ("dw.delays/dt={{ dag_run.logical_date }}", None, "is None"),
         ("dw.delays/dt={{ params.get('day', '') }}", DAY, "'dt=' is not a partition level"),
         ("dw.delays/dt={{ 1 / 0 }}", DAY, "ZeroDivisionError"),
