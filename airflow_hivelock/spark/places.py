@@ -79,8 +79,11 @@ class Places:
 
 
 def _plain(location: str) -> str:
+    """*location* in one spelling. ``s3``, ``s3a`` and ``s3n`` are clients for the same files."""
     scheme, _, path = location.partition(":")
-    return f"{scheme}:/{path.lstrip('/')}".rstrip("/") if not path.startswith("//") else location.rstrip("/")
+    if path.startswith("//"):
+        return re.sub("^s3[an]:", "s3:", location).rstrip("/")
+    return f"{scheme}:/{path.lstrip('/')}".rstrip("/")
 
 
 def _as_in_python(pattern: str) -> str:
