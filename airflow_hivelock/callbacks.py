@@ -52,7 +52,7 @@ def _release_task(context: Any) -> None:
         log.info("Keeping the locks of %s: another try needs them", ti.task_id)
         return
     # In the DAG processor, a mapped task has no operator that has run. Then the recorded work decides.
-    if acquires(task) and not holds_for_others(task) and not task.is_mapped and not task.is_over(context):
+    if acquires(task) and not holds_for_others(task) and not task.is_mapped and not task.end_work(context):
         log.info("Keeping the locks of %s: its work may still run", ti.task_id)
     elif acquires(task):
         work = work_under(task) if holds_for_others(task) else []

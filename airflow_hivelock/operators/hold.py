@@ -233,7 +233,7 @@ def _under(manager: LockManager, lease: Lease, name: str) -> Iterator[HeldLocks]
     lease = patiently(lambda: manager.start_work(granted, name, what), log)
     work = lease.work(name)
     assert work is not None
-    holder = LeaseHolder(manager, lease, work, True, lambda: None, log)
+    holder = LeaseHolder(manager, lease, work, lambda: None, log)
     os.environ[MARK] = here.mark
     over = True
     try:
@@ -243,7 +243,7 @@ def _under(manager: LockManager, lease: Lease, name: str) -> Iterator[HeldLocks]
             with suppress(StoreUnavailable):
                 held.check()
     except BaseException:
-        over = _nothing_runs(here) if outer else holder.is_over()
+        over = _nothing_runs(here) if outer else holder.end_work()
         raise
     finally:
         if not outer:

@@ -171,7 +171,7 @@ class HiveLockMixin(SubmitsJobs, AcquiresLocks):
             return
         self._killed = True
         # Work in this process continues after the signal's handler, and releases the lease at its end.
-        if self._held is not None and self._is_over_once_stopped(self._held) and not self._held.works_here:
+        if self._held is not None and self._stop_and_end_work(self._held) and not self._held.works_here:
             self._held.release()
 
     def use_lease(self, lease: Lease, work: Work) -> None:
@@ -243,7 +243,7 @@ class HiveLockMixin(SubmitsJobs, AcquiresLocks):
 
         :param idle_s: the time for which the lease was already held without work, in seconds.
         """
-        given_at = time.monotonic()
+        entered_at = time.monotonic()
         if lease is None:
             self._unlocked = True
             yield
@@ -261,9 +261,10 @@ class HiveLockMixin(SubmitsJobs, AcquiresLocks):
         lease = self._patiently(lambda: self._start_work(manager, held_now, name, context, resumed))
         work = lease.work(name)
         assert work is not None
-        idle_s += time.monotonic() - given_at
-        ours = self.lease is None
-        held = self._held = LeaseHolder(manager, lease, work, ours, self._stop_work, self.log, idle_s)
+        idle_s += time.monotonic() - entered_at
+        held = self._held = LeaseHolder(
+            manager, lease, work, self._stop_work, self.log, ours=self.lease is None, idle_s=idle_s
+        )
         os.environ |= {URL: hook.url, MARK: held.mark}
         self.use_lease(lease, work)
         over = True
@@ -279,14 +280,14 @@ class HiveLockMixin(SubmitsJobs, AcquiresLocks):
                 yield
             self._record_what_it_has_tried()
             # The cluster can have forgotten the finished job by now.
-            over = held.job is None or held.job.over_with_success or held.is_over(cancelled=True)
+            over = held.job is None or held.job.over_with_success or held.end_work(cancelled=True)
         except _GOES_ON as pause:
             over = False
             self._record_what_it_has_tried()
             held.pause("" if isinstance(pause, TaskDeferred) else None)
             raise
         except _UNWATCHED:
-            over = not begun or (held.job is not None and held.is_over())
+            over = not begun or (held.job is not None and held.end_work())
             if not over:
                 self.log.warning("The work may still run where it was deferred to, so its lease is kept")
                 held.pause("")
@@ -294,14 +295,14 @@ class HiveLockMixin(SubmitsJobs, AcquiresLocks):
         except Exception as error:
             over = False
             self._record_what_it_has_tried()
-            over = not self._may_have_submitted(error) and self.is_over(context)
+            over = not self._may_have_submitted(error) and self.end_work(context)
             if held.lost is not None:
                 raise held.lost from error
             triggering.check_error(self.task_id, error)
             raise
         except BaseException:  # for example a time-out, while the work still runs
             over = False
-            over = self._is_over_once_stopped(held)
+            over = self._stop_and_end_work(held)
             raise
         finally:
             for variable in (MARK, URL):
@@ -359,10 +360,10 @@ class HiveLockMixin(SubmitsJobs, AcquiresLocks):
                 ) from error
         return manager.start_work(lease, name, applications.encode(here))
 
-    def is_over(self, context: Any) -> bool:
-        """Whether :meth:`work_is_over` and no recorded work runs. False if that is unknown."""
+    def end_work(self, context: Any) -> bool:
+        """After :meth:`work_is_over`, kill the task's processes. Return whether all work has ended; False if unknown."""
         try:
-            over = self.work_is_over(context) and (self._held is None or self._held.is_over())
+            over = self.work_is_over(context) and (self._held is None or self._held.end_work())
         except Exception:
             self.log.exception("The lease is kept, because the state of the work is unknown")
             return False
@@ -382,11 +383,11 @@ class HiveLockMixin(SubmitsJobs, AcquiresLocks):
         declared = (vars(base).get("work_ends_with_process") for base in type(self).__mro__)
         return next((each for each in declared if each is not None), None)
 
-    def _is_over_once_stopped(self, held: LeaseHolder) -> bool:
+    def _stop_and_end_work(self, held: LeaseHolder) -> bool:
         self._stop_work()
         if self._may_have_submitted(None):
             return False
-        return held.is_over(cancelled=held.job is not None and table.job_of(self) == held.job)
+        return held.end_work(cancelled=held.job is not None and table.job_of(self) == held.job)
 
     def _stop_work(self) -> None:
         super().on_kill()

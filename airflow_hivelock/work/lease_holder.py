@@ -40,9 +40,9 @@ class LeaseHolder:
     """A lease in use. While the work runs, a thread renews the lease and notices its loss.
 
     :param work: the work under the lease, as it was recorded at its start.
-    :param ours: whether this task acquired the lease. Then the task also releases it.
     :param stop_work: the function that the thread calls if the lease is lost.
-    :param idle_s: the time between the grant and the start of the work, in seconds.
+    :param ours: whether this task acquired the lease. Then the task also releases it.
+    :param idle_s: the time between the grant of our lease and the start of the work, in seconds.
     """
 
     def __init__(
@@ -50,9 +50,10 @@ class LeaseHolder:
         manager: LockManager,
         lease: Lease,
         work: Work,
-        ours: bool,
         stop_work: Callable[[], None],
         log: Any,
+        *,
+        ours: bool = True,
         idle_s: float = 0.0,
     ) -> None:
         self.lost: LockLost | None = None
@@ -83,7 +84,7 @@ class LeaseHolder:
 
     def __exit__(self, *exc: object) -> None:
         self._over_at = time.monotonic()
-        self._end()
+        self._end_renewal()
 
     def record(self, application: Application) -> None:
         """Record that the work is now *application*. If that fails while a job runs, the thread tries again later.
@@ -117,7 +118,7 @@ class LeaseHolder:
 
         :param elsewhere: the work that runs while the task is deferred. Empty if it is unknown, None if there is none.
         """
-        self._end()
+        self._end_renewal()
         if self._ours:
             metrics.idle(self._idle_s)
         try:
@@ -147,8 +148,8 @@ class LeaseHolder:
         """Whether the processes can submit work to a cluster."""
         return isinstance(self._application, Processes) and self._application.submits
 
-    def is_over(self, cancelled: bool = False) -> bool:
-        """End the task's processes on this host. Return whether all work has ended; False also if that is unknown.
+    def end_work(self, cancelled: bool = False) -> bool:
+        """Kill the task's processes on this host. Return whether all work has ended; False also if that is unknown.
 
         :param cancelled: whether the operator has cancelled the job in its cluster, or has seen the job's end.
         """
@@ -171,7 +172,7 @@ class LeaseHolder:
             return
         self._released = True
         over_at = self._over_at or time.monotonic()
-        self._end()
+        self._end_renewal()
         try:
             patiently(lambda: self._give_back(over_at), self._log, patience=Patience(None, RELEASE_S, time.monotonic))
         except LockLost as error:
@@ -196,7 +197,7 @@ class LeaseHolder:
             self._lease = self._manager.record_work(self._lease, self._work.name, text)
             self._unwritten = False
 
-    def _end(self) -> None:
+    def _end_renewal(self) -> None:
         self._ended = True
         self._changed.set()
 
