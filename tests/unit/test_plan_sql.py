@@ -256,6 +256,20 @@ def test_a_function_without_its_last_argument_narrows_nothing() -> None:
         assert plan_statements(sql, Warehouse()) == plan_statements("select * from dw.t", Warehouse()), lacking
 
 
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "alter materialized view mv rebuild",
+        "alter index i on t rebuild",
+        "analyze tables in dw compute statistics",
+    ],
+)
+def test_the_check_of_a_task_refuses_nothing_that_a_metastore_can_answer(sql: str) -> None:
+    TaskSql(sql).check()
+    with pytest.raises(InvalidRequest, match=r"metastore|index"):
+        plan_statements(sql)
+
+
 def test_all_questions_about_one_text_parse_it_once(monkeypatch: pytest.MonkeyPatch) -> None:
     parsed: list[str] = []
 

@@ -86,7 +86,8 @@ def _view(cursor: Cursor, planner: Planner, materialized: bool = False) -> None:
                 planner.session.add_made(each)
     elif cursor.take("REBUILD"):
         cursor.end()
-        if not planner.read_view(cursor.statement, target, ALWAYS, materialized):
+        known = planner.read_view(cursor.statement, target, ALWAYS, materialized)
+        if not (known or planner.session.tables.checked):
             cursor.refuse(
                 "the query of this view is not known; set a metastore, or name reads and writes instead", step=""
             )
@@ -108,8 +109,8 @@ def _index(cursor: Cursor, planner: Planner) -> None:
     spec = cursor.optional_spec()
     planner.look(table)
     if cursor.take("REBUILD"):
-        holds = index_table(name, table)
-        if holds not in planner.session.made and planner.session.tables.table(holds) is None:
+        holds, tables = index_table(name, table), planner.session.tables
+        if holds not in planner.session.made and tables.table(holds) is None and not tables.checked:
             cursor.refuse("cannot tell which table holds this index")
         planner.scan(cursor.statement, table, spec)
         planner.write(holds)

@@ -103,7 +103,7 @@ def comment(cursor: Cursor, planner: Planner) -> None:
 def analyze(cursor: Cursor, planner: Planner) -> None:
     cursor.expect("ANALYZE")
     if cursor.take("TABLES"):  # all tables of a database, in Spark
-        if planner.session.tables.catalog is None:
+        if planner.session.tables.catalog is None and not planner.session.tables.checked:
             cursor.refuse("without a metastore, the tables of the database are not known")
         is_named = cursor.take_any("FROM", "IN")
         planner.scan_tables(planner.database(cursor).database if is_named else planner.session.database)

@@ -25,6 +25,7 @@ class KnownTables:
     :param unpartitioned: names of tables without partitions.
     :param partition_columns: by table name, the partition columns of other tables, outermost first. Each can have a
         type: ``["dt date", "hr"]``. A type here has precedence over the catalog's.
+    :param checked: SQL is only checked, and a catalog may plan it later. So no statement is refused for lack of one.
     """
 
     def __init__(
@@ -32,8 +33,11 @@ class KnownTables:
         catalog: Catalog | None = None,
         unpartitioned: Collection[str] = (),
         partition_columns: Mapping[str, Sequence[str]] | None = None,
+        *,
+        checked: bool = False,
     ) -> None:
         self.catalog = catalog
+        self.checked = checked
         self._declared = {table: Table() for table in _tables("unpartitioned", unpartitioned)}
         for name, columns in (partition_columns or {}).items():
             (table,) = _tables("partition_columns", [name])

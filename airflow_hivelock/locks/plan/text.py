@@ -197,7 +197,7 @@ class TaskSql:
         return patience_s(self._planner().settings)
 
     def _tables(self) -> KnownTables:
-        return KnownTables(None, self.unpartitioned, self.partition_columns)
+        return KnownTables(None, self.unpartitioned, self.partition_columns, checked=True)
 
     def _planner(self, always: bool = False) -> Planner:
         """The planner with the statements of the SQL. Cached for each text."""
