@@ -62,11 +62,34 @@ def test_the_order_of_the_columns_is_known_or_the_table_is_locked(
     ],
 )
 def test_a_table_whose_partitions_are_not_hives_is_locked_whole(sql: str) -> None:
-    class Lake(Warehouse):
-        def table(self, table: LockObject) -> Table | None:
-            return Table(format="iceberg")
-
     assert locks(sql, Lake()) == ["X i"]
+
+
+class Lake(Warehouse):
+    """A catalog with one Iceberg table."""
+
+    def table(self, table: LockObject) -> Table | None:
+        return Table(format="iceberg") if str(table) == "default.i" else None
+
+
+@pytest.mark.parametrize(
+    ("sql", "locked"),
+    [
+        ("select * from default.i.snapshots", "S i"),
+        ("select * from spark_catalog.default.i", "S i"),
+        ("select * from default.i.branch_audit b join default.i", "S i"),
+        ("insert into default.i.branch_audit select 1", "X i"),
+        ("delete from default.i.branch_audit where id = 1", "X i"),
+    ],
+)
+def test_a_branch_or_a_metadata_table_is_locked_as_its_table(sql: str, locked: str) -> None:
+    assert locks(sql, Lake()) == [locked]
+
+
+def test_a_name_of_three_parts_is_in_a_catalog_of_its_own_if_its_begin_is_no_iceberg_table() -> None:
+    for catalog in (Lake(), None):
+        with pytest.raises(InvalidRequest, match="is in a catalog of its own"):
+            locks("select * from default.j.snapshots", catalog)
 
 
 @pytest.mark.parametrize(

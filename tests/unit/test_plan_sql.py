@@ -262,6 +262,7 @@ def test_a_function_without_its_last_argument_narrows_nothing() -> None:
         "alter materialized view mv rebuild",
         "alter index i on t rebuild",
         "analyze tables in dw compute statistics",
+        "select * from dw.t.snapshots",
     ],
 )
 def test_the_check_of_a_task_refuses_nothing_that_a_metastore_can_answer(sql: str) -> None:

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import copy
 import itertools
+import re
 from bisect import bisect_right
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from airflow_hivelock.locks.errors import InvalidRequest
+from airflow_hivelock.locks.hive.catalog import ICEBERG
 from airflow_hivelock.locks.hive.settings import DEFAULT_TXN, TxnSettings
 from airflow_hivelock.locks.model import LockObject
 from airflow_hivelock.locks.model.object import CATALOG
@@ -22,6 +25,14 @@ View = TypeVar("View")
 
 GLOBAL = "global_temp"
 """The database of Spark's global temporary views."""
+
+
+_OF_ICEBERG = re.compile(
+    r"(?:branch|tag|snapshot_id|at_timestamp)_.+|(?:all_)?(?:data_files|delete_files|entries|files|manifests)|history|"
+    "metadata_log_entries|partitions|position_deletes|refs|snapshots",
+    re.IGNORECASE,
+)
+"""The branches and metadata tables of an Iceberg table, as in ``dw.t.branch_audit``."""
 
 
 def is_global(parts: Sequence[str]) -> bool:
@@ -138,6 +149,8 @@ class SessionState(Generic[View]):
         """
         if len(parts) == 3 and parts[0].lower() == CATALOG:
             parts = parts[1:]
+        if len(parts) == 3 and _OF_ICEBERG.fullmatch(parts[2]) and self._is_iceberg(*parts[:2]):
+            parts = parts[:2]
         if len(parts) > 2:
             raise InvalidRequest(
                 f"{'.'.join(parts)} is in a catalog of its own, which Hive's locks do not cover; if that catalog is in "
@@ -147,6 +160,12 @@ class SessionState(Generic[View]):
         if not table:
             raise InvalidRequest("a table needs a name")
         return LockObject(database, table)
+
+    def _is_iceberg(self, database: str, table: str) -> bool:
+        with suppress(InvalidRequest):
+            known = self.tables.table(LockObject(database, table))
+            return self.tables.checked if known is None else known.format == ICEBERG
+        return False
 
     def is_temporary(self, table: LockObject) -> bool:
         """Whether *table* is a temporary table of this session."""
