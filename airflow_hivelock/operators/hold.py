@@ -235,13 +235,14 @@ def _under(manager: LockManager, lease: Lease, name: str) -> Iterator[HeldLocks]
     assert work is not None
     holder = LeaseHolder(manager, lease, work, lambda: None, log)
     os.environ[MARK] = here.mark
-    over = True
+    over = False
     try:
         with holder:
             held = HeldLocks(lease, manager, holder)
             yield held
             with suppress(StoreUnavailable):
                 held.check()
+        over = True
     except BaseException:
         over = _nothing_runs(here) if outer else holder.end_work()
         raise

@@ -267,7 +267,7 @@ class HiveLockMixin(SubmitsJobs, AcquiresLocks):
         )
         os.environ |= {URL: hook.url, MARK: held.mark}
         self.use_lease(lease, work)
-        over = True
+        over = False
         try:
             with held:
                 table.watch(self, held.record)
@@ -282,7 +282,6 @@ class HiveLockMixin(SubmitsJobs, AcquiresLocks):
             # The cluster can have forgotten the finished job by now.
             over = held.job is None or held.job.over_with_success or held.end_work(cancelled=True)
         except _GOES_ON as pause:
-            over = False
             self._record_what_it_has_tried()
             held.pause("" if isinstance(pause, TaskDeferred) else None)
             raise
@@ -293,7 +292,6 @@ class HiveLockMixin(SubmitsJobs, AcquiresLocks):
                 held.pause("")
             raise
         except Exception as error:
-            over = False
             self._record_what_it_has_tried()
             over = not self._may_have_submitted(error) and self.end_work(context)
             if held.lost is not None:
@@ -301,7 +299,6 @@ class HiveLockMixin(SubmitsJobs, AcquiresLocks):
             triggering.check_error(self.task_id, error)
             raise
         except BaseException:  # for example a time-out, while the work still runs
-            over = False
             over = self._stop_and_end_work(held)
             raise
         finally:

@@ -189,6 +189,21 @@ def test_the_next_try_takes_up_what_a_killed_one_has_left(
     assert not manager.show()
 
 
+def test_an_error_while_the_work_is_ended_keeps_the_lease(
+    manager: LockManager, python: Python, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def end_work(*_: Any, **__: Any) -> bool:
+        raise PermissionError("a process of another user")
+
+    def work() -> None:
+        with hold(writes=["dw.a"]):
+            raise RuntimeError
+
+    monkeypatch.setattr(LeaseHolder, "end_work", end_work)
+    assert python(work).state == "failed"
+    assert manager.leases()
+
+
 def test_it_waits_no_longer_than_it_may(manager: LockManager, python: Python) -> None:
     raised: list[Any] = []
 
