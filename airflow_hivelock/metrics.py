@@ -50,14 +50,10 @@ if TYPE_CHECKING:
 log = structlog.get_logger(__name__)
 
 
-def acquired(wait_s: float, counts: bool = True) -> None:
-    """Count a lease that was granted *wait_s* after the task first asked for it.
-
-    :param counts: see :attr:`.waiting.Wait.counts`.
-    """
-    if counts:
-        _emit(stats.incr, "hivelock.acquired")
-        _emit(stats.timing, "hivelock.acquired.wait", wait_s * 1000)
+def acquired(wait_s: float) -> None:
+    """Count a lease that was granted *wait_s* after the task first asked for it."""
+    _emit(stats.incr, "hivelock.acquired")
+    _emit(stats.timing, "hivelock.acquired.wait", wait_s * 1000)
 
 
 def released(since: datetime) -> None:
@@ -96,10 +92,9 @@ def idle(idle_s: float) -> None:
     _emit(stats.timing, "hivelock.idle_hold", idle_s * 1000)
 
 
-def timed_out(counts: bool = True) -> None:
+def timed_out() -> None:
     """Count a request that reached its time-out."""
-    if counts:
-        _emit(stats.incr, "hivelock.timeout")
+    _emit(stats.incr, "hivelock.timeout")
 
 
 def lost() -> None:

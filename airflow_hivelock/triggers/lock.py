@@ -308,7 +308,7 @@ class HiveLockTrigger(LockTrigger):
                 self.log.info(
                     "The task is %s, so its request has left the queue, or its lease is released", state or "gone"
                 )
-        elif self._wait.lease is None and not self._wait.away:
+        elif self._wait.outcome is None:
             await self._in_pool(self._wait.hand_over)
             self.log.info("The queue position is kept for the process that waits for the task now")
 

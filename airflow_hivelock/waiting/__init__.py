@@ -142,20 +142,21 @@ class Blockers:
 class Polled(Generic[Outcome]):
     """A wait for an outcome. Only one thread at a time may use it.
 
-    :param begin: connects to the lock store, and begins the request. Called at each poll until the store answers.
+    :param ask: returns the lock manager and the request. Called at each poll until the lock store answers. It can also
+        ask a metastore.
     :ivar silent: whether the store did not answer at the last poll.
     """
 
     def __init__(
         self,
-        begin: Callable[[], PendingLease | PendingLook],
+        ask: Ask,
         patience: Patience,
         log: Any,
         before: Sequence[str] = (),
     ) -> None:
         self.ahead = Blockers(before)
         self.silent = False
-        self._begin = begin
+        self._ask = ask
         self._patience = patience
         self._pending: PendingLease | PendingLook | None = None
         self._log = log
@@ -213,12 +214,17 @@ class Polled(Generic[Outcome]):
         """Begin the request, if it has not begun. Return Silent if the store does not answer, else None."""
         if self._pending is None:
             try:
-                self._pending = self._begin()
+                # Keep a reference: a manager without references is closed when its connection changes.
+                self._manager, request = self._ask()
+                self._pending = self._begin(request)
             except StoreUnavailable as error:
                 silent = self._patience.bear(error)
                 self._recheck_s = silent.recheck_s
                 return silent
         return None
+
+    def _begin(self, request: LockRequest) -> PendingLease | PendingLook:
+        raise NotImplementedError
 
     def _poll(self) -> Outcome | Silent | None:
         raise NotImplementedError
@@ -260,13 +266,12 @@ class Polled(Generic[Outcome]):
 class Wait(Polled[Lease | NeedsSlot]):
     """One request for locks, which keeps its queue position. A deferred request ends with NeedsSlot, without locks.
 
-    :param ask: returns the lock manager and the request. It can ask the lock store and a metastore.
     :param wake: called from any thread when another :meth:`poll` is useful. It must not block.
     :param before: the round before this request.
     :param clock: monotonic seconds.
-    :ivar away: whether the request has ended with NeedsSlot.
+    :ivar outcome: the lease or NeedsSlot. None while the request waits.
     :ivar blockers: the blockers at the last poll.
-    :ivar counts: False for a wait that is begun only to be given up. No metric counts it.
+    :ivar counts: whether metrics count it. Set it to False for a wait that is begun only to be given up.
     """
 
     def __init__(
@@ -279,18 +284,15 @@ class Wait(Polled[Lease | NeedsSlot]):
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         patience = Patience(timeout_s, OUTAGE_S, clock, before.waited_s, before.slot_s)
-        super().__init__(self._begun, patience, log, before.waited_for)
+        super().__init__(ask, patience, log, before.waited_for)
         self._pending: PendingLease | None = None
-        self.lease: Lease | None = None
-        self.away = False
+        self.outcome: Lease | NeedsSlot | None = None
         self.blockers: tuple[Blocker, ...] = ()
         self.counts = True
-        self._ask = ask
         self._wake = wake
         self._before = before
 
-    def _begun(self) -> PendingLease:
-        self._manager, request = self._ask()
+    def _begin(self, request: LockRequest) -> PendingLease:
         return self._manager.begin(request, self._wake, patience=self._patience)
 
     def _poll(self) -> Lease | NeedsSlot | Silent | None:
@@ -298,7 +300,8 @@ class Wait(Polled[Lease | NeedsSlot]):
         try:
             outcome = self._pending.poll()
         except LockTimeout:
-            metrics.timed_out(self.counts)
+            if self.counts:
+                metrics.timed_out()
             raise
         if isinstance(outcome, Silent):
             return outcome
@@ -306,12 +309,12 @@ class Wait(Polled[Lease | NeedsSlot]):
             self.blockers = outcome.by
             self._log_blockers(outcome.by, str(self._pending.request.limit) if outcome.by[0].group else "")
             return None
+        self.outcome = outcome
         if isinstance(outcome, NeedsSlot):
-            self.away = True
             metrics.invited()
             return outcome
-        self.lease = outcome
-        metrics.acquired(self.waited_s(), self.counts)
+        if self.counts:
+            metrics.acquired(self.waited_s())
         after = f" after waiting {self.round().past}" if self._logged or self.ahead.names else ""
         self._log.info(
             "Acquired lease %s (token %s)%s: %s", outcome.id, outcome.token, after, few(outcome.locks, MOST_SHOWN)
@@ -325,8 +328,8 @@ class Wait(Polled[Lease | NeedsSlot]):
 
     def give_up(self) -> bool:
         """Leave the queue, or release the acquired lease. Return False if another process has taken over."""
-        if self.lease is not None:
-            return self._manager.release(self.lease)
+        if isinstance(self.outcome, Lease):
+            return self._manager.release(self.outcome)
         try:
             if self._pending is not None:
                 self._pending.withdraw()
@@ -355,7 +358,6 @@ class Wait(Polled[Lease | NeedsSlot]):
 class Look(Polled[bool]):
     """Waits until the locks are free, without acquiring any. The outcome is True.
 
-    :param ask: as in :class:`Wait`.
     :param wake: as in :class:`Wait`. None means that the locks are not watched.
     """
 
@@ -366,14 +368,11 @@ class Look(Polled[bool]):
         wake: Callable[[], None] | None,
         log: Any,
     ) -> None:
-        super().__init__(self._begun, Patience(timeout_s, OUTAGE_S, time.monotonic), log)
+        super().__init__(ask, Patience(timeout_s, OUTAGE_S, time.monotonic), log)
         self._pending: PendingLook | None = None
-        self._ask = ask
         self._wake = wake
 
-    def _begun(self) -> PendingLook:
-        # Keep a reference: a manager without references is closed when its connection changes.
-        self._manager, request = self._ask()
+    def _begin(self, request: LockRequest) -> PendingLook:
         return self._manager.look(request, self._wake, patience=self._patience)
 
     def _poll(self) -> bool | Silent | None:
