@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from airflow_hivelock.locks.manager import LockManager
     from airflow_hivelock.locks.model import ForcedRelease
-    from airflow_hivelock.waiting import InTheWay
+    from airflow_hivelock.waiting import MarkedBlocker
 
 KNOWN_S = 30.0
 """The time for which an answer is cached, in seconds, because a thousand waiters can wait for one run."""
@@ -50,14 +50,14 @@ class RunsAhead:
         self._log = log
         self._asking: asyncio.Task[None] | None = None
 
-    def tell(self, asked: Sequence[InTheWay]) -> None:
+    def ask_about(self, marked: Sequence[MarkedBlocker]) -> None:
         """Start to ask about these blockers. Do nothing if the previous question has no answer yet."""
-        if asked and (self._asking is None or self._asking.done()):
-            self._asking = asyncio.get_running_loop().create_task(self._log_ends(asked))
+        if marked and (self._asking is None or self._asking.done()):
+            self._asking = asyncio.get_running_loop().create_task(self._log_ends(marked))
 
-    async def tell_last(self, asked: Sequence[InTheWay]) -> None:
+    async def ask_last(self, marked: Sequence[MarkedBlocker]) -> None:
         """Ask for the last time, and wait up to LAST_S, because later log lines can be missing in the task's log."""
-        self.tell(asked)
+        self.ask_about(marked)
         if self._asking is not None:
             await asyncio.wait([self._asking], timeout=LAST_S)
 
@@ -68,9 +68,9 @@ class RunsAhead:
         if self._asking is not None:
             self._asking.cancel()
 
-    async def _log_ends(self, asked: Sequence[InTheWay]) -> None:
-        await self._log_force_releases(asked)
-        for each in asked:
+    async def _log_ends(self, marked: Sequence[MarkedBlocker]) -> None:
+        await self._log_force_releases(marked)
+        for each in marked:
             owner = Owner.parse(each.owner)
             if owner is None or owner.installation != self._installation:
                 continue
@@ -78,8 +78,8 @@ class RunsAhead:
                 then = "; the keeper frees its lease when its work has ended" if each.holds else ""
                 self._log.info("%s: %s%s", printable(each.owner), end, then)
 
-    async def _log_force_releases(self, asked: Sequence[InTheWay]) -> None:
-        gone = {each.owner: each.held_since for each in asked if each.held_since is not None}
+    async def _log_force_releases(self, marked: Sequence[MarkedBlocker]) -> None:
+        gone = {each.owner: each.held_since for each in marked if each.held_since is not None}
         manager = self._manager()
         for entry in await _trail_of(manager).after_now(manager) if gone else ():
             since = gone.get(entry.owner)

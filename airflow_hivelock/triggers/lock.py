@@ -191,11 +191,11 @@ class LockTrigger(StrictNames, BaseTrigger):
         polled = await self._in_pool(begin)
         async with RunsAhead(hook.installation, lambda: polled.manager, self.log) as ahead:
             while (outcome := await self._in_pool(polled.poll)) is None:
-                ahead.tell(polled.ahead.asked())
+                ahead.ask_about(polled.seen.take_marked())
                 with suppress(TimeoutError):
                     await asyncio.wait_for(changed.wait(), polled.wait_s())
                 changed.clear()
-            await ahead.tell_last(polled.ahead.asked())
+            await ahead.ask_last(polled.seen.take_marked())
         return outcome
 
     async def _hook(self) -> HiveLockHook:

@@ -80,7 +80,7 @@ def next_still_s(waited_s: float) -> float:
 
 
 @dataclass(frozen=True)
-class InTheWay:
+class MarkedBlocker:
     """A present or past blocker of a waiter.
 
     :param holds: whether it holds the locks now. Otherwise it waits, or is gone.
@@ -92,8 +92,10 @@ class InTheWay:
     held_since: datetime | None = None
 
 
-class Blockers:
+class SeenBlockers:
     """The present and past blockers of a waiter, for its log.
+
+    The waiter marks those whose runs it wants to know. A trigger then asks Airflow about the marked blockers.
 
     :param before: the owners from earlier rounds.
     """
@@ -101,7 +103,7 @@ class Blockers:
     def __init__(self, before: Sequence[str] = ()) -> None:
         self.now: dict[str, Blocker | Holder] = {}
         self._ever = dict.fromkeys(before)
-        self._ask: dict[str, InTheWay] = {}
+        self._marked: dict[str, MarkedBlocker] = {}
         self._since: dict[str, datetime] = {}
 
     @property
@@ -109,7 +111,7 @@ class Blockers:
         """The owners of the first MOST_SHOWN blockers so far."""
         return tuple(self._ever)[:MOST_SHOWN]
 
-    def move(self, in_the_way: Sequence[Blocker | Holder]) -> list[Blocker | Holder]:
+    def replace(self, in_the_way: Sequence[Blocker | Holder]) -> list[Blocker | Holder]:
         """Replace the present blockers by *in_the_way*.
 
         :return: the blockers that have gone.
@@ -119,24 +121,23 @@ class Blockers:
         self.now = now
         if len(self._ever) < MOST_SHOWN:
             self._ever |= dict.fromkeys(one.owner for one in in_the_way)
-        self.ask_about(gone, gone=True)
+        self.mark(gone, gone=True)
         return gone
 
-    def saw(self, holder: Blocker | Holder) -> None:
+    def remember_grant(self, holder: Blocker | Holder) -> None:
         """Remember the time of *holder*'s grant, if it is known."""
         if isinstance(holder, Holder):
             self._since[holder.owner] = holder.since
 
-    def ask_about(self, those: Iterable[Blocker | Holder], *, gone: bool = False) -> None:
-        """Mark these blockers. Airflow is asked about the runs of marked blockers."""
+    def mark(self, those: Iterable[Blocker | Holder], *, gone: bool = False) -> None:
         for one in list(those)[:MOST_SHOWN]:
             since = self._since.pop(one.owner, None) if gone else None
-            self._ask[one.owner] = InTheWay(one.owner, not gone and not _waits(one), since)
+            self._marked[one.owner] = MarkedBlocker(one.owner, not gone and not _waits(one), since)
 
-    def asked(self) -> list[InTheWay]:
+    def take_marked(self) -> list[MarkedBlocker]:
         """Return the marked blockers, and remove their marks."""
-        asked, self._ask = list(self._ask.values()), {}
-        return asked
+        marked, self._marked = list(self._marked.values()), {}
+        return marked
 
 
 class Polled(Generic[Outcome]):
@@ -154,7 +155,7 @@ class Polled(Generic[Outcome]):
         log: Any,
         before: Sequence[str] = (),
     ) -> None:
-        self.ahead = Blockers(before)
+        self.seen = SeenBlockers(before)
         self.silent = False
         self._ask = ask
         self._patience = patience
@@ -202,7 +203,7 @@ class Polled(Generic[Outcome]):
         if outcome is None or isinstance(outcome, Silent):
             self._log_still_waiting()
         elif self._logged:
-            self.ahead.ask_about(self.ahead.now.values(), gone=True)
+            self.seen.mark(self.seen.now.values(), gone=True)
         if not isinstance(outcome, Silent):
             return outcome
         metrics.store_failed()
@@ -237,7 +238,7 @@ class Polled(Generic[Outcome]):
         waited_s = self.waited_s()
         if self._still_s is None:
             self._still_s = next_still_s(waited_s)
-        for one in self.ahead.move(in_the_way)[:MOST_SHOWN]:
+        for one in self.seen.replace(in_the_way)[:MOST_SHOWN]:
             self._log.info(
                 "No longer in the way: %s, which %s", printable(one.owner), "waited" if _waits(one) else "held it"
             )
@@ -245,7 +246,7 @@ class Polled(Generic[Outcome]):
         self._log.info("Waiting for %s%s", wanted or self.wanted, f", {span(waited_s)} by now" if waited_s >= 1 else "")
         for one in in_the_way[:MOST_SHOWN]:
             shown = self._with_time(one)
-            self.ahead.saw(shown)
+            self.seen.remember_grant(shown)
             self._log.info("In the way: %s", shown)
 
     def _log_still_waiting(self) -> None:
@@ -254,10 +255,10 @@ class Polled(Generic[Outcome]):
         if self._still_s is None or waited_s < self._still_s:
             return
         self._still_s = next_still_s(waited_s)
-        now = list(self.ahead.now.values())[::-1]
+        now = list(self.seen.now.values())[::-1]
         expected = expected_text(self._manager, self._pending)
         self._log.info("Still waiting for %s after %s: %s%s", self.wanted, span(waited_s), few(now, 1), expected)
-        self.ahead.ask_about(now)
+        self.seen.mark(now)
 
     def _with_time(self, one: Blocker | Holder) -> Blocker | Holder:
         return one
@@ -315,7 +316,7 @@ class Wait(Polled[Lease | NeedsSlot]):
             return outcome
         if self.counts:
             metrics.acquired(self.waited_s())
-        after = f" after waiting {self.round().past}" if self._logged or self.ahead.names else ""
+        after = f" after waiting {self.round().past}" if self._logged or self.seen.names else ""
         self._log.info(
             "Acquired lease %s (token %s)%s: %s", outcome.id, outcome.token, after, few(outcome.locks, MOST_SHOWN)
         )
@@ -324,7 +325,7 @@ class Wait(Polled[Lease | NeedsSlot]):
     def round(self) -> Round:
         """The round of this request, with the wait up to now."""
         asked = self._pending.asked if self._pending else None
-        return self._before.until(self.waited_s(), self.ahead.names, asked)
+        return self._before.until(self.waited_s(), self.seen.names, asked)
 
     def give_up(self) -> bool:
         """Leave the queue, or release the acquired lease. Return False if another process has taken over."""

@@ -15,7 +15,7 @@ from airflow_hivelock.locks import Lease, LockRequest, rules
 from airflow_hivelock.locks.model import DeferredGrant, Work
 from airflow_hivelock.triggers.ahead import RunsAhead
 from airflow_hivelock.ui.works import how
-from airflow_hivelock.waiting import InTheWay
+from airflow_hivelock.waiting import MarkedBlocker
 from airflow_hivelock.work.applications import encode
 from tests.airflow.page import ASKED, LEASES, Login
 from tests.airflow.test_keeper_frees import Airflow, airflow, gone, keep
@@ -115,7 +115,7 @@ class TestWaiter:
         forged = replace(entry, user=f"ann{RUN}", reason=f"over{RUN}")
         monkeypatch.setattr(manager.backend, "audit", lambda: [forged])
         async with RunsAhead("here", lambda: manager, structlog.get_logger()) as runs:
-            await runs.tell_last([InTheWay(owner, False, datetime(2013, 1, 1, tzinfo=UTC))])
+            await runs.ask_last([MarkedBlocker(owner, False, datetime(2013, 1, 1, tzinfo=UTC))])
         assert "force-released" in lines()
         assert lines().count(SHOWN) == 3
         assert is_clean(lines())
