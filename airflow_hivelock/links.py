@@ -39,8 +39,11 @@ class HiveLocksLink(BaseOperatorLink):
     name = "Hive locks"
 
     def get_link(self, operator: Any, *, ti_key: TaskInstanceKey) -> str:
-        given = getattr(operator, "partial_kwargs", {})  # the API server has no operator of a map index
-        return page_link(ti_key, getattr(operator, "hivelock_conn_id", None) or given.get("hivelock_conn_id"))
+        connection = getattr(operator, "hivelock_conn_id", None)
+        if connection is None and hasattr(operator, "partial_kwargs"):
+            # The API server has no operator of a map index, to which Airflow adds the default_args.
+            connection = {**(operator.dag.default_args or {}), **operator.partial_kwargs}.get("hivelock_conn_id")
+        return page_link(ti_key, connection)
 
 
 def page_link(ti_key: TaskInstanceKey, connection: str | None) -> str:

@@ -49,7 +49,8 @@ def test_airflow_knows_the_link_for_the_operators_of_the_package() -> None:
 def test_the_api_server_makes_it_for_a_task_that_no_worker_has_ever_run(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(DagSerialization, "_load_operator_extra_links", True)  # no scheduler is in this process
     named: dict[str, Any] = {"hivelock_conn_id": "staging"}
-    with DAG("dag", schedule=None, start_date=datetime(2013, 1, 1, tzinfo=UTC)) as dag:
+    with DAG("dag", schedule=None, start_date=datetime(2013, 1, 1, tzinfo=UTC), default_args=named) as dag:
+        HiveLockOperator.partial(task_id="by_default").expand(writes=[["dw.t"], ["dw.u"]])
         HiveLockOperator(task_id="lock", writes=["dw.t"], **named) >> HiveUnlockOperator(task_id="unlock", **named)
         HiveLockSensor(task_id="sensor", writes=["dw.t"], **named)
         HiveLockedSparkSubmitOperator(task_id="spark", writes=["dw.t"], **named)
