@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from contextlib import suppress
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, TypeVar
 
@@ -120,7 +120,9 @@ class AcquiresLocks(NamesLocks):
                     # If the answer with a grant was lost, the trigger takes over the lease, because it has the same owner.
                     if before.number:
                         self._log_slot_given_back(wait, before, again)
-                    self._wait_in_triggerer(hook, context, again if self._deferred_grant else replace(again, number=0))
+                    self._wait_in_triggerer(
+                        hook, context, again if self._deferred_grant else again.without_deferred_grant()
+                    )
                 if self.waiting == "reschedule":
                     raise AirflowRescheduleException(datetime.now(UTC) + RESCHEDULE)  # type: ignore[no-untyped-call]
                 changed.wait(min(GLANCE_S, wait.wait_s() or GLANCE_S))
@@ -172,7 +174,7 @@ class AcquiresLocks(NamesLocks):
             raise
         except StoreUnavailable as error:
             self.log.warning("Returning to the triggerer to wait: %s", error)
-            again = replace(Round.with_lease(event).next(answered=False), number=0)
+            again = Round.of_event(event).next(answered=False).without_deferred_grant()
             self._wait_in_triggerer(HiveLockHook(self.hivelock_conn_id), context, again)
 
     def _retake_once(self, context: Any, event: Any) -> Lease:
@@ -183,7 +185,7 @@ class AcquiresLocks(NamesLocks):
             if event is None:
                 raise AirflowException("the trigger failed the task. The reason is in the task's log")
         lease = Lease.from_json(event)
-        if (before := Round.with_lease(event)).waited_for:
+        if (before := Round.of_event(event)).waited_for:
             self.log.info("The triggerer has acquired lease %s after waiting %s", lease.id, before.past)
         request = LockRequest(
             owner=lease.owner,

@@ -136,7 +136,7 @@ class HiveLockMixin(SubmitsJobs, AcquiresLocks):
         lease, idle_s = None, 0.0
         if self.lease is not None:
             lease = self._adopt_late(context, event["unanswered"])
-        elif (given := Round.of(event)) is not None:
+        elif (given := Round.of_turn(event)) is not None:
             # Log the earlier wait, because the triggerer overwrites its log for a task when the task waits there again.
             metrics.arrived(given.slot_s)
             self.log.info("Found free in %s, after waiting %s. Taking the locks now", given, given.past)

@@ -322,12 +322,12 @@ class HiveLockTrigger(LockTrigger):
             after = f" after {now.past}" if now.waited_s >= 1 else ""
             kept = f"with its position until {outcome.until:%H:%M:%S}Z" if outcome.until else "without a position"
             self.log.info("Free%s: %s; waiting for a worker slot, %s (%s)", after, self._wait.wanted, kept, now)
-            return now.to_event(free=True, until=outcome.until)
+            return now.turn_event(outcome.until)
         if self.ends_task:
             return outcome.to_json()
         self.log.info("Keeping the locks until the task has a worker slot")
         assert self._wait is not None
-        return outcome.to_json() | self._wait.round().to_event(free=False)
+        return outcome.to_json() | self._wait.round().lease_event()
 
     def _options(self, hook: HiveLockHook) -> dict[str, Any]:
         before, invitation_s = Round.of_trigger(self), hook.settings.invitation_s

@@ -325,7 +325,7 @@ class Wait(Polled[Lease | NeedsSlot]):
     def round(self) -> Round:
         """The round of this request, with the wait up to now."""
         asked = self._pending.asked if self._pending else None
-        return self._before.until(self.waited_s(), self.seen.names, asked)
+        return self._before.with_wait(self.waited_s(), self.seen.names, asked)
 
     def give_up(self) -> bool:
         """Leave the queue, or release the acquired lease. Return False if another process has taken over."""

@@ -112,7 +112,7 @@ class Round:
         """A text with the total wait, and the owners of the blockers."""
         return f"{span(self.waited_s)}{_for(self.waited_for)}"
 
-    def until(self, waited_s: float, waited_for: tuple[str, ...], asked: datetime | None) -> Round:
+    def with_wait(self, waited_s: float, waited_for: tuple[str, ...], asked: datetime | None) -> Round:
         """A copy of this round with the wait up to now."""
         asked_s = self.asked_s or (asked.timestamp() if asked else 0.0)
         return replace(self, waited_s=waited_s, waited_for=waited_for, asked_s=asked_s)
@@ -126,6 +126,10 @@ class Round:
             return replace(self, number=self.number + 1, unanswered=0, until_s=0.0)
         return replace(self, number=self.number or 1, unanswered=self.unanswered + 1, until_s=0.0)
 
+    def without_deferred_grant(self) -> Round:
+        """A copy in which the trigger acquires the locks, and keeps them for the task."""
+        return replace(self, number=0)
+
     def arguments(self) -> dict[str, Any]:
         """This round as arguments of a trigger."""
         values = {each.name: getattr(self, each.name) for each in fields(self) if each.name != "until_s"}
@@ -137,23 +141,26 @@ class Round:
         values = {name: getattr(trigger, name) for name in FIRST.arguments()}
         return cls(**values | {"number": values.pop("round_number"), "waited_for": values["waited_for"] or ()})
 
-    def to_event(self, *, free: bool, until: datetime | None = None) -> dict[str, Any]:
-        """The event for the worker.
-
-        :param free: True if it is the request's turn, and the trigger has acquired no locks. False with a lease.
-        :param until: the end of the invitation.
-        """
+    def lease_event(self) -> dict[str, Any]:
+        """The part of the worker's event that comes with the trigger's lease."""
         values = {each.name: getattr(self, each.name) for each in fields(self) if each.name != "number"}
-        values |= {"waited_for": list(self.waited_for), "until_s": until.timestamp() if until else 0.0}
-        return {"free": self.number, "at_s": time.time(), **values} if free else values
+        return values | {"waited_for": list(self.waited_for), "until_s": 0.0}
+
+    def turn_event(self, until: datetime | None) -> dict[str, Any]:
+        """The worker's event at the request's turn. The trigger has acquired no locks.
+
+        :param until: the end of the invitation. None without one.
+        """
+        until_s = until.timestamp() if until else 0.0
+        return {"free": self.number, "at_s": time.time(), **self.lease_event(), "until_s": until_s}
 
     @classmethod
-    def of(cls, event: Any) -> Self | None:
-        """The round in an event of :meth:`to_event`, plus the wait for the worker slot. None for any other event."""
-        return cls.with_lease(event) if isinstance(event, dict) and "free" in event else None
+    def of_turn(cls, event: Any) -> Self | None:
+        """The round in an event of :meth:`turn_event`, plus the wait for the worker slot. None for any other event."""
+        return cls.of_event(event) if isinstance(event, dict) and "free" in event else None
 
     @classmethod
-    def with_lease(cls, event: Any) -> Self:
+    def of_event(cls, event: Any) -> Self:
         """The round in an event with or without a lease."""
         given = event if isinstance(event, dict) else {}
         values = {each.name: given[each.name] for each in fields(cls) if each.name in given}

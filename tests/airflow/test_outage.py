@@ -105,7 +105,7 @@ def test_a_task_that_cannot_connect_waits_in_the_triggerer_and_gets_its_locks(
     assert store.left == 2, "the worker asks once"
     event = event_of(triggerer, trigger)
     assert store.left == 0, "the triggerer has waited for it"
-    if (found := Round.of(event)) is not None:
+    if (found := Round.of_turn(event)) is not None:
         assert found.number == 1, "an outage is no round"
         work().execute_locked(context(), event)
     else:

@@ -167,7 +167,7 @@ class TestTheLogOfAWait:
         assert "Round 2 of 3 of waiting. Before it: 12 min 3 s, for first and second" in lines()
         manager.release(held)
         event = await triggerer.event(trigger_id)
-        told = Round.of(event.payload)
+        told = Round.of_turn(event.payload)
         assert told is not None
         assert told.waited_for == ("first", "second", "somebody")
         assert str(told) == "round 2 of 3"

@@ -62,14 +62,14 @@ def written() -> dict[str, Any]:
     return {
         "leases": [lease.to_json()],
         "triggers": [list(each.serialize()) for each in triggers],
-        "events": [ROUND.to_event(free=True, until=UNTIL), lease.to_json() | ROUND.to_event(free=False)],
+        "events": [ROUND.turn_event(UNTIL), lease.to_json() | ROUND.lease_event()],
         "works": [applications.encode(Processes(submits=True, queue="q"))],
     }
 
 
 def meaning(values: dict[str, Any]) -> dict[str, Any]:
     """What this version reads in them."""
-    rounds = [plain(Round.with_lease(event)) for event in values["events"]]
+    rounds = [plain(Round.of_event(event)) for event in values["events"]]
     for each in rounds:
         each.pop("slot_s"), each.pop("waited_s")  # they grow with the time since the event
     return {
