@@ -69,6 +69,7 @@ class LockTrigger(StrictNames, BaseTrigger):
         self.owner = owner
         self.attempt = attempt
         self._further = Further(spec)
+        self._task_owner: Owner | None = None
         self._refused: Exception | None = None
         self._call: asyncio.Future[Any] | None = None
         self._threads: Threads
@@ -161,9 +162,10 @@ class LockTrigger(StrictNames, BaseTrigger):
             raise InvalidRequest(f"timeout_s={self.timeout_s!r} must be seconds, or None for no end")
         return LockSpec.of(self)
 
-    async def _outcome(self, start: Callable[[Ask, Callable[[], None]], Polled[T]]) -> T | None:
+    async def _outcome(self, start: Callable[[Ask, float | None, Callable[[], None]], Polled[T]]) -> T | None:
         """Poll the result of *start* until it has an outcome, and return that. None if locking is turned off.
 
+        :param start: makes the wait. It gets the first arguments of :class:`.Wait` and :class:`.Look`.
         :raises HiveLockError: an error for the user.
         """
         spec = self._spec()
@@ -175,7 +177,7 @@ class LockTrigger(StrictNames, BaseTrigger):
                 loop.call_soon_threadsafe(changed.set)
 
         hook = await self._hook()
-        owner = self._owner(hook)
+        owner = self._task_owner = self._owner(hook)
         if not await self._in_pool(lambda: spec.locks(hook, self.log)):  # this can read SQL
             return None
         _keep_leases(self.hivelock_conn_id)
@@ -183,10 +185,11 @@ class LockTrigger(StrictNames, BaseTrigger):
             attempts.log_again(self.log, later)
 
         def begin() -> Polled[T]:
-            if self.timeout_s is None:
-                self.timeout_s = spec.timeout_s(hook)
-            given = {"wait": self.timeout_s != 0} | self._options(hook)
-            return start(lambda: (hook.manager(), spec.request(hook, owner, self._attempt(), **given)), wake)
+            timeout_s = spec.timeout_s(hook) if self.timeout_s is None else self.timeout_s
+            options = {"wait": timeout_s != 0} | self._options(hook)
+            return start(
+                lambda: (hook.manager(), spec.request(hook, owner, self._attempt(), **options)), timeout_s, wake
+            )
 
         polled = await self._in_pool(begin)
         async with RunsAhead(hook.installation, lambda: polled.manager, self.log) as ahead:
@@ -257,7 +260,6 @@ class HiveLockTrigger(LockTrigger):
         self.lease_s = lease_s
         self.ends_task = ends_task
         self.warning = warning
-        self._waiter: Owner | None = None
         self._wait: Wait | None = None
         self._succeeded = False
 
@@ -273,19 +275,19 @@ class HiveLockTrigger(LockTrigger):
 
     async def _event(self) -> TriggerEvent:
         begun = asyncio.get_running_loop().time()
-        outcome = await self._outcome(self._start)
+        outcome = await self._outcome(self._start_wait)
         if isinstance(outcome, Lease) and self.round_number:
             assert self._wait is not None
             outcome = await self._in_pool(partial(keep_for_task, self._wait.manager, outcome, self.log))
-        given = self._given(outcome)
+        value = self._value(outcome)
         if isinstance(outcome, Lease) and self.warning:
             self.log.warning("%s", self.warning)
         if not self.ends_task:
             if self.owner:
                 await asyncio.sleep(begun + resume_s(self.unanswered) - asyncio.get_running_loop().time())
-            return TriggerEvent(given)  # type: ignore[no-untyped-call]
-        assert self._waiter is not None
-        await comms.push_xcom(self._waiter, given)
+            return TriggerEvent(value)  # type: ignore[no-untyped-call]
+        assert self._task_owner is not None
+        await comms.push_xcom(self._task_owner, value)
         self._succeeded = True
         return TaskSuccessEvent()
 
@@ -295,10 +297,10 @@ class HiveLockTrigger(LockTrigger):
         Airflow drops the event of a task that was marked failed, so no task would ever release its lease.
         """
         await self._settled()
-        if self._wait is None or self._waiter is None:
+        if self._wait is None or self._task_owner is None:
             return
         try:
-            state = await comms.state_of(self._waiter)
+            state = await comms.state_of(self._task_owner)
         except CannotTell as error:
             self.log.warning("Keeping the queue position or the lease: %s", error)
             state = ""
@@ -312,7 +314,7 @@ class HiveLockTrigger(LockTrigger):
             await self._in_pool(self._wait.hand_over)
             self.log.info("The queue position is kept for the process that waits for the task now")
 
-    def _given(self, outcome: Lease | NeedsSlot | None) -> dict[str, Any]:
+    def _value(self, outcome: Lease | NeedsSlot | None) -> dict[str, Any]:
         """The value for the task or its worker. Log whether the locks are held while the task waits for a worker."""
         if outcome is None:
             return OFF
@@ -340,15 +342,11 @@ class HiveLockTrigger(LockTrigger):
             "asked": before.asked,
         }
 
-    def _owner(self, hook: HiveLockHook) -> Owner:
-        self._waiter = super()._owner(hook)
-        return self._waiter
-
-    def _start(self, ask: Ask, wake: Callable[[], None]) -> Polled[Lease | NeedsSlot]:
+    def _start_wait(self, ask: Ask, timeout_s: float | None, wake: Callable[[], None]) -> Polled[Lease | NeedsSlot]:
         before = Round.of_trigger(self)
         if before.number > 1:
             self.log.info("%s of waiting. Before it: %s", str(before).capitalize(), before.past)
-        self._wait = Wait(ask, self.timeout_s, wake, self.log, before)
+        self._wait = Wait(ask, timeout_s, wake, self.log, before)
         return self._wait
 
 
@@ -366,7 +364,7 @@ class HiveLockSensorTrigger(LockTrigger):
         return {**super()._arguments(), "soft_fail": self.soft_fail}
 
     async def _event(self) -> TriggerEvent:
-        await self._outcome(lambda ask, wake: Look(ask, self.timeout_s, wake, self.log))
+        await self._outcome(lambda ask, timeout_s, wake: Look(ask, timeout_s, wake, self.log))
         return TaskSuccessEvent()
 
     def _failure(self, error: HiveLockError) -> TriggerEvent:
