@@ -143,6 +143,10 @@ def test_a_temporary_view_stands_for_what_it_stands_for_in_spark(sql: str, locke
     [
         ("select corr(distinct x, y), count(distinct x, y) from a", "a"),
         ("select * from (select y, c, e from t where p = '1') pivot (sum(e) + 1 as s for c in ('a', 'b'))", "t/p=1"),
+        (
+            "select * from t for system_version as of 'audit' v join a for system_version as of 5 where v.p = '1'",
+            "t/p=1 a",
+        ),
         ("select * from t pivot (avg(e) + 1 for p in ('1')) where p = '1'", "t"),
         ("select * from a pivot (sum(e) + (select max(x) from b) for c in ('a'))", "a b"),
         (

@@ -108,18 +108,23 @@ def _tables(tokens: Sequence[Token]) -> list[Token]:
 _OPTIONS = (("MAX", "RECURSION", "LEVEL"), ("WITH", "SINGLE", "PARTITION"))
 
 
+_VERSION = ("FOR", "SYSTEM_VERSION", "AS", "OF")
+
+
 _OF_TWO = ("CORR", "COVAR_POP", "COVAR_SAMP")
 
 
 def _without_options(tokens: Sequence[Token]) -> list[Token]:
-    """*tokens* without MAX RECURSION LEVEL, WITH SINGLE PARTITION, the ANY in ``geometry(any)`` and the DISTINCT in
-    ``corr(DISTINCT x, y)``."""
+    """*tokens* without MAX RECURSION LEVEL, WITH SINGLE PARTITION, FOR SYSTEM_VERSION AS OF, the ANY in
+    ``geometry(any)`` and the DISTINCT in ``corr(DISTINCT x, y)``."""
     found: list[Token] = []
     at = 0
     while at < len(tokens):
         words = tuple(token.text.upper() for token in tokens[at : at + 4])
         if words[:3] in _OPTIONS:
             at += 4 if words[0] == "MAX" else 3
+        elif words == _VERSION:
+            at += 5
         elif words[:1] in (("GEOMETRY",), ("GEOGRAPHY",)) and words[1:] == ("(", "ANY", ")"):
             found.append(tokens[at])
             at += 4
