@@ -127,10 +127,8 @@ class AcquiresLocks(NamesLocks):
                     raise AirflowRescheduleException(datetime.now(UTC) + RESCHEDULE)  # type: ignore[no-untyped-call]
                 changed.wait(min(GLANCE_S, wait.wait_s() or GLANCE_S))
                 changed.clear()
-                if self._killed:
-                    raise AirflowException(
-                        f"{self.task_id} was killed while it waited for locks. It has left the queue"
-                    )
+                self._check_not_killed()
+            self._check_not_killed()
         except (TaskDeferred, LockTimeout):
             raise
         except BaseException:  # also a reschedule: until the next poke, no process acts for the request
@@ -139,6 +137,10 @@ class AcquiresLocks(NamesLocks):
             raise
         facts.granted(lease, wait.round())
         return lease
+
+    def _check_not_killed(self) -> None:
+        if self._killed:
+            raise AirflowException(f"{self.task_id} was killed while it waited for locks. It gives everything back")
 
     @property
     def _defers(self) -> bool:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, get_args
 
 import jinja2
 import pytest
-from airflow.providers.common.compat.sdk import TaskDeferred
+from airflow.providers.common.compat.sdk import AirflowException, TaskDeferred
 from airflow.providers.standard.operators.empty import EmptyOperator
 from airflow.sdk import DAG, task
 
@@ -19,8 +19,9 @@ from airflow_hivelock.locks.errors import CannotTell
 from airflow_hivelock.operators import acquiring
 from airflow_hivelock.operators.arguments import Waiting
 from airflow_hivelock.spec import LockSpec, Owner
+from airflow_hivelock.waiting import Wait
 from airflow_hivelock.work.applications import running
-from tests.airflow.tasks import DAY, OBJECT, context
+from tests.airflow.tasks import DAY, OBJECT, context, lock
 from tests.airflow.triggerer import starts_in_triggerer
 from tests.backends.databases import wait_until
 
@@ -161,7 +162,6 @@ def test_a_name_that_cannot_be_rendered_locks_nothing(waiting: str, manager: Loc
 def test_a_place_that_was_lost_between_pokes_does_not_wait_for_ever(
     manager: LockManager, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from airflow_hivelock.waiting import Wait
 
     poll = Wait.poll
 
@@ -194,6 +194,23 @@ def test_a_worker_that_is_killed_while_it_pokes_leaves_the_queue(
     killing.join()
     assert ran.tasks["lock"] == "failed"
     assert not manager.waiters()
+
+
+@pytest.mark.parametrize("waiting", ["poke", "defer"])
+def test_a_worker_that_is_killed_at_its_grant_holds_no_locks(
+    waiting: Any, manager: LockManager, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job, poll = lock(waiting=waiting, writes=[OBJECT]), Wait.poll
+
+    def granted(wait: Wait) -> Any:
+        lease = poll(wait)
+        job.on_kill()
+        return lease
+
+    monkeypatch.setattr(Wait, "poll", granted)
+    with pytest.raises(AirflowException, match="was killed while it waited for locks"):
+        job.execute(context())
+    assert not manager.leases()
 
 
 def test_an_execution_time_out_while_it_pokes_leaves_the_queue(manager: LockManager, run: Run) -> None:
