@@ -38,14 +38,14 @@ class HiveLockSensor(NamesLocks, BaseSensorOperator):
         if not self.deferrable:
             return super().execute(context)
         hook = HiveLockHook(self.hivelock_conn_id)
-        if not LockSpec.of(self).locks(hook, self.log):
+        if not LockSpec.of(self).takes_locks(hook, self.log):
             return None
         return self._defer_to(HiveLockSensorTrigger, self._trigger_kwargs(), hook, context)
 
     def poke(self, context: Any) -> bool:
         if self._look is None:
             hook = HiveLockHook(self.hivelock_conn_id)
-            if not LockSpec.of(self).locks(hook, self.log):
+            if not LockSpec.of(self).takes_locks(hook, self.log):
                 return True
             self._look = Look(lambda: (hook.manager(), self._request(hook, context)), None, None, self.log)
         return bool(self._look.poll())

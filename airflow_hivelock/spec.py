@@ -215,7 +215,7 @@ class LockSpec:
         """The task's SQL with the declared tables."""
         return TaskSql(self.lock_sql, self.lock_database, self.unpartitioned, self.partition_columns)
 
-    def locks(self, hook: HiveLockHook, log: Any) -> bool:
+    def takes_locks(self, hook: HiveLockHook, log: Any) -> bool:
         """Whether the task takes locks, like ``hive.support.concurrency``. If not, log a warning with the risks."""
         on = hook.settings.concurrency if self.support_concurrency is None else self.support_concurrency
         by = f"connection {hook.hivelock_conn_id!r}" if self.support_concurrency is None else "support_concurrency"

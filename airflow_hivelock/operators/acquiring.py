@@ -107,7 +107,7 @@ class AcquiresLocks(NamesLocks):
 
     def _acquire_once(self, context: Any, before: Round) -> Lease | None:
         hook = HiveLockHook(self.hivelock_conn_id)
-        if not LockSpec.of(self).locks(hook, self.log):
+        if not LockSpec.of(self).takes_locks(hook, self.log):
             return None
         changed = threading.Event()
         # A worker joins no queue. Its trigger does, because the trigger lives longer than this process.

@@ -125,7 +125,7 @@ def hold(
     check_span(span, "lease_duration", least=timedelta(seconds=1))
     timeout_s = check_span(span, "timeout")
     hook = HiveLockHook(hivelock_conn_id)
-    if not spec.locks(hook, log):
+    if not spec.takes_locks(hook, log):
         yield HeldLocks()
         return
     if ti.id not in _linked:

@@ -232,7 +232,7 @@ class HiveLockMixin(SubmitsJobs, AcquiresLocks):
         if self.lease is not None:
             return self._adopt(context)
         hook = HiveLockHook(self.hivelock_conn_id)
-        if not LockSpec.of(self).locks(hook, self.log):
+        if not LockSpec.of(self).takes_locks(hook, self.log):
             self._unlocked = True
             return None
         return hook.manager().lease_of(str(self._lock_owner(hook, context)))

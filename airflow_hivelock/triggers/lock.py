@@ -178,7 +178,7 @@ class LockTrigger(StrictNames, BaseTrigger):
 
         hook = await self._hook()
         owner = self._task_owner = self._owner(hook)
-        if not await self._in_pool(lambda: spec.locks(hook, self.log)):  # this can read SQL
+        if not await self._in_pool(lambda: spec.takes_locks(hook, self.log)):  # this can read SQL
             return None
         _keep_leases(self.hivelock_conn_id)
         if later := attempts.of(self.task_instance, 0):
