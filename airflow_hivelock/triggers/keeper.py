@@ -42,7 +42,7 @@ from airflow_hivelock.triggers.connection import Trial
 from airflow_hivelock.triggers.drivers import free_drivers
 from airflow_hivelock.triggers.looks import Looks
 from airflow_hivelock.triggers.threads import Threads
-from airflow_hivelock.work.stale import Verdict, is_for_its_task, judge_owner, judge_task, judge_work
+from airflow_hivelock.work.stale import Verdict, is_for_its_task, judge_run, judge_task, judge_work
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Collection, Iterable, Iterator, Mapping, Sequence
@@ -262,7 +262,7 @@ class HiveLockKeeper(BaseEventTrigger):
     async def _lapses(self, owner: Owner) -> bool:
         """Whether a suspect lease of *owner* may expire, because its run is over."""
         try:
-            return judge_owner(owner, *await comms.run_of(owner)).stale
+            return judge_run(owner, *await comms.run_of(owner)).stale
         except CannotTell:
             return False
 
@@ -298,7 +298,7 @@ class HiveLockKeeper(BaseEventTrigger):
 async def _by_airflow(owner: Owner, lease: Lease) -> Verdict:
     if is_for_its_task(owner, lease) and (verdict := judge_task(owner, await comms.state_of(owner))).stale:
         return verdict
-    return judge_owner(owner, *await comms.run_of(owner))
+    return judge_run(owner, *await comms.run_of(owner))
 
 
 async def _tasks_in_doubt(dag_id: str, owned: Sequence[tuple[Owner, T]]) -> AsyncIterator[tuple[Owner, T]]:

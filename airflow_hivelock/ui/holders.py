@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from airflow_hivelock.spec import Owner
-from airflow_hivelock.work.stale import judge_owner, judge_task
+from airflow_hivelock.work.stale import judge_run, judge_task
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
@@ -109,7 +109,7 @@ def of_task(owner: Owner, facts: TaskFacts, jobs: Collection[str], now: datetime
 
     :param jobs: the names of the recorded work.
     """
-    verdict = judge_owner(owner, facts.run, dict(facts.active))
+    verdict = judge_run(owner, facts.run, dict(facts.active))
     if verdict.stale:
         what = "run unknown" if facts.run is None else "run over"
         return _over(what, f"{verdict.reason[0].upper()}{verdict.reason[1:]}", facts.ended, now)

@@ -63,7 +63,7 @@ def judge(holder: Holder, lease: Lease, installation: str, min_age: timedelta, n
             return judge_driver(lease)
         verdict = _of_task(owner) if is_for_its_task(owner, lease) else None
         if verdict is None or not verdict.stale:
-            verdict = judge_owner(owner, *_run(owner))
+            verdict = judge_run(owner, *_run(owner))
         return judge_work(owner, lease, verdict) if verdict.stale else verdict
     except CannotTell as error:
         return Verdict(False, str(error))
@@ -104,7 +104,7 @@ def judge_task(owner: Owner, state: str | None) -> Verdict:
     return Verdict(state in comms.FINISHED, f"{task} is {state or 'not started'}")
 
 
-def judge_owner(owner: Owner, state: str | None, tasks: dict[str, str]) -> Verdict:
+def judge_run(owner: Owner, state: str | None, tasks: dict[str, str]) -> Verdict:
     """Judge whether the owner's run and each of its *tasks* are over, by their states. None is an unknown run."""
     run = f"run {owner.run_id} of {owner.dag_id}"
     if state is None:
