@@ -163,14 +163,14 @@ class HiveUnlockOperator(Linked, ReleasesLocks, BaseOperator):
         self._check_upstream()
         objects = None if self.objects is None else rules.objects("objects", self.objects)
         hook = HiveLockHook(self.hivelock_conn_id)
-        run_id, self._me = context["ti"].run_id, Owner.of(hook.installation, context["ti"])
+        self._me = Owner.of(hook.installation, context["ti"])
         patience = Patience(self.work_timeout.total_seconds(), None, time.monotonic)
         freed: list[str] = []
 
         def release() -> list[str]:
-            list(self._leases(run_id))  # refuse a foreign lease before any wait
-            self._await_work(run_id, patience)
-            leases = list(self._leases(run_id))
+            list(self._leases())  # refuse a foreign lease before any wait
+            self._await_work(patience)
+            leases = list(self._leases())
             if objects is not None:
                 return self._release_parts(leases, objects)
             for manager, lease in leases:
@@ -205,21 +205,21 @@ class HiveUnlockOperator(Linked, ReleasesLocks, BaseOperator):
             if not named:
                 continue
             left = manager.release(lease, objects=named)
-            stands = f"{len(left.locks)} locks are still held" if left else "no lock is left"
+            rest = f"{len(left.locks)} locks are still held" if left else "no lock is left"
             self.log.info(
-                "Released %d objects of lease %s of %s; %s", len(named), lease.id, printable(lease.owner), stands
+                "Released %d objects of lease %s of %s; %s", len(named), lease.id, printable(lease.owner), rest
             )
             freed.append(lease.id)
         return freed
 
     def _check_upstream(self) -> None:
-        if self._of_upstream and not self._locks():
+        if self._of_upstream and not self._lock_tasks():
             raise InvalidRequest(
                 f"{self.task_id}: no HiveLockOperator is upstream, so there is no lease to release. Write "
                 f"lock >> work >> {self.task_id}.as_teardown(setups=lock), or pass lease=lock.output"
             )
 
-    def _locks(self) -> list[Any]:
+    def _lock_tasks(self) -> list[Any]:
         """The lock tasks whose leases are to be released."""
         if self.lease is not None:
             mine = {owner.task_id for owner in self._owners()}
@@ -233,21 +233,21 @@ class HiveUnlockOperator(Linked, ReleasesLocks, BaseOperator):
         return self, self._me.map_index
 
     def _owners(self) -> list[Owner]:
-        """The owners of the given leases that are of this run."""
-        owners = (Owner.parse(lease.owner) for lease in self._given() if not is_foreign(lease, self._me))
+        """The owners of the passed leases that are of this run."""
+        owners = (Owner.parse(lease.owner) for lease in self._passed() if not is_foreign(lease, self._me))
         return [owner for owner in owners if owner]
 
-    def _given(self) -> list[Lease]:
+    def _passed(self) -> list[Lease]:
         given = [self.lease] if isinstance(self.lease, dict | str) else list(self.lease)
         return [Lease.from_json(lease) for lease in given if lease is not None and lease != OFF]
 
-    def _leases(self, run_id: str) -> Iterator[tuple[LockManager, Lease]]:
+    def _leases(self) -> Iterator[tuple[LockManager, Lease]]:
         if self.lease is None:
-            for lock in self._locks():
-                yield from leases_of(lock, run_id, of=self._instance)
+            for lock in self._lock_tasks():
+                yield from leases_of(lock, self._me.run_id, of=self._instance)
         else:
             manager = HiveLockHook(self.hivelock_conn_id).manager()
-            for given in self._given():
+            for given in self._passed():
                 self._check_not_of_work(given)
                 if (lease := standing(given, self._me, manager, self.lease_dag_id)) is not None:
                     yield manager, lease
@@ -265,13 +265,13 @@ class HiveUnlockOperator(Linked, ReleasesLocks, BaseOperator):
                 "Pass a lease that a HiveLockOperator returned"
             )
 
-    def _await_work(self, run_id: str, patience: Patience) -> None:
+    def _await_work(self, patience: Patience) -> None:
         """Wait until no task works under the leases, and no process of these tasks runs.
 
         :raises CannotTell: the state of a process is unknown. The locks stay.
         """
-        work = {task.task_id: task for lock in self._locks() for task in work_under(lock, self)}
-        while working := self._working(run_id, work):
+        work = {task.task_id: task for lock in self._lock_tasks() for task in work_under(lock, self)}
+        while working := self._working(work):
             patience.answered()
             if not patience.left_s():
                 raise AirflowException(
@@ -281,9 +281,9 @@ class HiveUnlockOperator(Linked, ReleasesLocks, BaseOperator):
             self.log.info("Waiting for %s", ", ".join(working))
             time.sleep(WORK_POLL_S)
 
-    def _working(self, run_id: str, work: Mapping[str, Any]) -> list[str]:
-        locks = self._locks()
-        known = Instances(self.dag_id, run_id, [self, *locks, *work.values()])
+    def _working(self, work: Mapping[str, Any]) -> list[str]:
+        locks = self._lock_tasks()
+        known = Instances(self.dag_id, self._me.run_id, [self, *locks, *work.values()])
         if self.objects is not None:
             of = [self._instance]
         elif self.lease is not None:
@@ -294,7 +294,7 @@ class HiveUnlockOperator(Linked, ReleasesLocks, BaseOperator):
             of = [(lock, index) for lock in locks for index in known.indexes(lock, self._instance)]
         if found := known.unfinished(work.values(), of=of):
             return found
-        recorded = (each for _, lease in self._leases(run_id) for each in lease.works)
+        recorded = (each for _, lease in self._leases() for each in lease.works)
         return running(each for each in recorded if self.objects is None or self._concerns(each.name, work, known))
 
     def _concerns(self, name: str, work: Mapping[str, Any], known: Instances) -> bool:
