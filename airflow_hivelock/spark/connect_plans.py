@@ -73,7 +73,7 @@ _COMMANDS = frozenset(
 
 _IN_GLOBAL = re.compile(rf"`?{GLOBAL}`?\s*\.\s*`?(\w+)", re.IGNORECASE)
 
-_MAKES = re.compile(r"\b(view|declare|set|immediate|begin)\b", re.IGNORECASE)
+_MAKES = re.compile(r"\b(view|cache|declare|set|immediate|begin)\b", re.IGNORECASE)
 """SQL that may change a temporary view or a variable of the session."""
 
 _CACHES = re.compile(r"\bcache\b(?>\s+|lazy\b|--[^\n]*|/\*.*?\*/)*+table\b", re.IGNORECASE | re.DOTALL)

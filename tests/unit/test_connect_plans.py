@@ -70,6 +70,23 @@ def test_a_refused_script_that_runs_under_a_lease_leaves_no_known_view() -> None
         session.run("insert into u select * from v")
 
 
+def test_a_view_of_a_refused_cache_that_runs_under_a_lease_is_not_taken_for_a_table() -> None:
+    def with_view(asked: str) -> list[Any]:
+        return (
+            [{"tableName": "w", "namespace": ""}] if asked == "SHOW TABLES IN global_temp" and made else answer(asked)
+        )
+
+    made: list[str] = []
+    plans = ConnectPlans(with_view, Caches())
+    request = Request((f"cache table w as {UNKNOWN}",), command=True)
+    with pytest.raises(NotPlanned, match="made_elsewhere"):
+        plans.plan(request)
+    made.append("w")
+    plans.ended(request, succeeded=True)
+    with pytest.raises(NotPlanned, match="w is not a known table"):
+        plans.plan(Request(("insert into u select * from w",), command=True))
+
+
 def test_a_word_of_scripts_as_a_name_does_not_open_a_block_for_later_statements() -> None:
     session = Session()
     session.run("begin select begin from u; end")
