@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import socket
 import ssl
 import sys
@@ -82,3 +83,17 @@ def test_a_tls_server_is_trusted_by_its_certificate_only(tmp_path: Path) -> None
             pass
         thread.join(20)
     assert shaken == ["TLSV1_ALERT_UNKNOWN_CA", "TLSv1.3"]
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1:1", "127.0.0.1:1?ssl=true", "no-such-host.invalid"])
+def test_a_metastore_that_is_away_is_one_error_and_no_line_in_the_log(
+    address: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A task that waits asks every five seconds: each time Thrift wrote two lines, or a traceback."""
+    netloc, _, options = address.partition("?")
+    metastore = Metastore.parse(netloc, ssl=options.removeprefix("ssl=") or "false")
+    with pytest.raises(StoreUnavailable, match="did not answer"), metastore.client():
+        pass
+    assert caplog.records == []
+    logging.getLogger("thrift.transport.TSocket").error("of another client")
+    assert [record.getMessage() for record in caplog.records] == ["of another client"]

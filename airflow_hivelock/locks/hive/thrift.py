@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+import threading
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -219,12 +221,15 @@ def transport(
     from thrift.transport.TSSLSocket import TSSLSocket
     from thrift.transport.TTransport import TBufferedTransport
 
-    class Secured(TSSLSocket):  # type: ignore[misc]
+    class Plain(_Silent, TSocket):  # type: ignore[misc]
+        pass
+
+    class Secured(_Silent, TSSLSocket):  # type: ignore[misc]
         def close(self) -> None:
             if self.handle:  # the base class assumes a successful handshake
                 super().close()
 
-    socket = Secured(host, port, ssl_context=url.tls(ca)) if tls else TSocket(host, port)
+    socket = Secured(host, port, ssl_context=url.tls(ca)) if tls else Plain(host, port)
     socket.setTimeout(timeout_s * 1000)
     if sasl is None:
         return TBufferedTransport(socket)
@@ -238,6 +243,30 @@ def transport(
         return Negotiator(host, service, username=user, password=password or "x")  # pure-sasl refuses an empty one
 
     return TSaslClientTransport(client, sasl, socket)
+
+
+_opening = threading.local()
+
+
+class _Silent:
+    """A socket that only raises the error of a failed connection. Thrift also logs each one, often with a traceback.
+
+    A waiter tries for minutes, and logs the outage once.
+    """
+
+    def open(self) -> None:
+        for module in ("TSocket", "TSSLSocket"):
+            logging.getLogger(f"thrift.transport.{module}").addFilter(_of_others)  # a second time it changes nothing
+        _opening.here = True
+        try:
+            super().open()  # type: ignore[misc]
+        finally:
+            _opening.here = False
+
+
+def _of_others(_: logging.LogRecord) -> bool:
+    """Whether a record of Thrift is not about a connection that this module opens in this thread."""
+    return not getattr(_opening, "here", False)
 
 
 def failure(server: str, error: BaseException) -> StoreUnavailable:
