@@ -106,7 +106,12 @@ class HiveForceUnlockOperator(BaseOperator):
         manager.sweep()
         report: dict[str, list[dict[str, str]]] = {"freed": [], "left": []}
         user = by_whom(hook, context)
-        for holder in self._chosen(manager):
+        chosen = self._chosen(manager)
+        for lease_id in sorted({*(self.leases or ())} - {str(holder.lease_id) for holder in chosen}):
+            self.log.warning("no lease %s is held. SHOW LEASE * lists the leases", printable(lease_id))
+        if not chosen:
+            self.log.info("there is no lease to check")
+        for holder in chosen:
             lease = manager.find(str(holder.lease_id))
             verdict = self._judge(hook, manager, holder, lease)
             if verdict.stale and not self.only_report:

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from airflow_hivelock.locks import Lease, LockManager
     from airflow_hivelock.work.stale import Verdict
-    from tests.airflow.conftest import Run
+    from tests.airflow.conftest import Lines, Run
 
 NOW = timedelta(0)
 
@@ -206,6 +206,15 @@ def test_what_a_person_names_goes_whoevers_it_is(manager: LockManager) -> None:
     assert force(leases=[named.id, "no-such-lease"], stale=False, reason="ann left")["freed"][0]["reason"] == "ann left"
     force(objects=["dw.b"], stale=False, reason="a mistake")
     assert {str(holder.object) for holder in manager.show()} == {"dw", "dw.c"}
+
+
+def test_a_lease_that_is_not_held_is_named(manager: LockManager, lines: Lines) -> None:
+    """A person who mistypes an id does not believe that the lease is free."""
+    acquire(manager)
+    assert force(leases=["no-such-lease"], stale=False, reason="typo") == {"freed": [], "left": []}
+    assert lines() == (
+        "warning: no lease no-such-lease is held. SHOW LEASE * lists the leases\ninfo: there is no lease to check"
+    )
 
 
 def test_objects_choose_what_is_judged(manager: LockManager, airflow_says: Callable[..., None]) -> None:
