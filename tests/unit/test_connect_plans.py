@@ -119,6 +119,7 @@ def test_a_statement_that_ends_late_keeps_what_another_thread_has_created() -> N
         "execute immediate 'insert overwrite direct' || 'ory ''/dw/w'' using csv select * from u'",
         "insert overwrite /* a comment */ directory '/dw/w' using csv select * from u",
         "execute immediate concat('create temporary vi', 'ew f using csv options (path ''/dw/w'')')",
+        "create temporary table f using csv options (path '/dw/w')",
         "load data inpath '/dw/w/rows' into table u",
         "select * from u, csv.`/dw/w`",
         "select * from identifier(concat('csv.', '`/dw/w`'))",

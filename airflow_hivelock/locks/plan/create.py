@@ -169,7 +169,8 @@ def _view(cursor: Cursor, planner: Planner, temporary: bool, globally: bool) -> 
 def _table(cursor: Cursor, planner: Planner, temporary: bool, replace: bool, materialized: bool) -> None:
     existing = _if_not_exists(cursor)
     target, _ = planner.named(cursor)
-    _options(cursor, planner)
+    if _options(cursor, planner) and temporary:
+        planner.session.by_path.append("USING")  # Spark's old form of CREATE TEMPORARY VIEW … USING
     planner.look(LockObject(target.database))
     query = None
     if has_query := cursor.take("AS") or cursor.sees("SELECT"):
