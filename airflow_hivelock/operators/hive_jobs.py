@@ -98,16 +98,16 @@ def locks_for_itself(operator: Any, store: Capabilities) -> bool:
         return _locks(cursor) and _in_metastore(cursor)
 
 
-def tell_when_connected(operator: Any, tell: Callable[[], None]) -> None:
-    """Call *tell* before *operator* sends a statement to HiveServer2, which runs a statement even without its client.
+def call_when_connected(operator: Any, act: Callable[[], None]) -> None:
+    """Call *act* before *operator* sends a statement to HiveServer2, which runs a statement even without its client.
 
     Measured on Hive 2.3.10, for clients that wait and clients that poll. Call it last, because it creates hooks.
     """
     if _is(operator, _CLI):
         if operator.hook.use_beeline:
-            tell()
+            act()
     elif (hook := _hiveserver2(operator)) is not None:
-        hook.get_conn = _once_connected(hook.get_conn, lambda _: tell())
+        hook.get_conn = _once_connected(hook.get_conn, lambda _: act())
 
 
 def sends_statements(operator: Any) -> bool:

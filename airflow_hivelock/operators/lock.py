@@ -19,7 +19,7 @@ from airflow_hivelock.locks.pending import Patience
 from airflow_hivelock.operators.acquiring import AcquiresLocks
 from airflow_hivelock.operators.arguments import check_span
 from airflow_hivelock.operators.force_unlock import by_whom
-from airflow_hivelock.operators.passed import check_lease_dag_id, is_foreign, standing
+from airflow_hivelock.operators.passed import check_lease_dag_id, current_lease, is_foreign
 from airflow_hivelock.operators.releasing import (
     Instance,
     Instances,
@@ -249,7 +249,7 @@ class HiveUnlockOperator(Linked, ReleasesLocks, BaseOperator):
             manager = HiveLockHook(self.hivelock_conn_id).manager()
             for given in self._passed():
                 self._check_not_of_work(given)
-                if (lease := standing(given, self._me, manager, self.lease_dag_id)) is not None:
+                if (lease := current_lease(given, self._me, manager, self.lease_dag_id)) is not None:
                     yield manager, lease
 
     def _check_not_of_work(self, lease: Lease) -> None:

@@ -25,7 +25,7 @@ from airflow_hivelock.operators.acquiring import AcquiresLocks, check_unanswered
 from airflow_hivelock.operators.assets import names_of_assets
 from airflow_hivelock.operators.base import NamesLocks
 from airflow_hivelock.operators.inspection import check_order
-from airflow_hivelock.operators.passed import check_lease_dag_id, check_not_empty, standing, work_name
+from airflow_hivelock.operators.passed import check_lease_dag_id, check_not_empty, current_lease, work_name
 from airflow_hivelock.operators.submitting import SubmitsJobs
 from airflow_hivelock.spark import URL
 from airflow_hivelock.spec import OFF, LockSpec
@@ -107,7 +107,7 @@ class HiveLockMixin(SubmitsJobs, AcquiresLocks):
         self.lease = lease
         self.lease_dag_id = lease_dag_id
         self._held: LeaseHolder | None = None
-        self._unlocked = False
+        self._unlocked = False  # True: locking is turned off, or Hive itself locks
         if lease is None and self.waiting == "trigger":
             self._start_in_triggerer(HiveLockTrigger, self._lock_kwargs(FIRST.next()))
 
@@ -126,7 +126,7 @@ class HiveLockMixin(SubmitsJobs, AcquiresLocks):
     def execute(self, context: Any) -> Any:
         check_not_empty(self)
         self.get_ready()
-        lease = self._adopt_late(context, 0) if self.lease is not None else self._acquire(context)
+        lease = self._await_passed_lease(context, 0) if self.lease is not None else self._acquire(context)
         with self._under(lease, context):
             return super().execute(context)
 
@@ -135,12 +135,12 @@ class HiveLockMixin(SubmitsJobs, AcquiresLocks):
         self.get_ready()
         lease, idle_s = None, 0.0
         if self.lease is not None:
-            lease = self._adopt_late(context, event["unanswered"])
-        elif (given := Round.of_turn(event)) is not None:
+            lease = self._await_passed_lease(context, event["unanswered"])
+        elif (turn := Round.of_turn(event)) is not None:
             # Log the earlier wait, because the triggerer overwrites its log for a task when the task waits there again.
-            metrics.arrived(given.slot_s)
-            self.log.info("Found free in %s, after waiting %s. Taking the locks now", given, given.past)
-            lease = self._acquire(context, given)
+            metrics.arrived(turn.slot_s)
+            self.log.info("Found free in %s, after waiting %s. Taking the locks now", turn, turn.past)
+            lease = self._acquire(context, turn)
         elif event != OFF:
             lease = self._retake(context, event)
             idle_s = metrics.age_s(lease.since)
@@ -152,7 +152,7 @@ class HiveLockMixin(SubmitsJobs, AcquiresLocks):
             return super().resume_execution(next_method, next_kwargs, context)
         # The task cannot return to the operator's own trigger, so it waits for the lock store in place.
         goes_on = hasattr(self, next_method)
-        lease = self._patiently(lambda: self._standing(context)) if goes_on else self._standing(context)
+        lease = self._patiently(lambda: self._resumed_lease(context)) if goes_on else self._resumed_lease(context)
         if lease is not None or self._unlocked:
             with self._under(lease, context, resumed=True):
                 if next_method == "execute":  # call the operator's own execute, because the lease is held
@@ -194,14 +194,14 @@ class HiveLockMixin(SubmitsJobs, AcquiresLocks):
         """
         return True
 
-    def _adopt_late(self, context: Any, unanswered: int) -> Lease | None:
-        """The current state of the passed lease.
+    def _await_passed_lease(self, context: Any, unanswered: int) -> Lease | None:
+        """The current state of the passed lease. Wait in the chosen way for a silent lock store.
 
         :param unanswered: the number of the task's workers in a row without an answer from the lock store.
         :raises TaskDeferred: this worker gets no answer either.
         """
         try:
-            return self._adopt(context) if self._defers else self._patiently(lambda: self._adopt(context))
+            return self._passed_lease(context) if self._defers else self._patiently(lambda: self._passed_lease(context))
         except AccessDenied:
             raise
         except StoreUnavailable as error:
@@ -212,7 +212,7 @@ class HiveLockMixin(SubmitsJobs, AcquiresLocks):
             trigger = HiveLockStoreTrigger(hivelock_conn_id=self.hivelock_conn_id, unanswered=unanswered + 1)
             self.defer(trigger=trigger, method_name=self._resume_method)
 
-    def _adopt(self, context: Any) -> Lease | None:
+    def _passed_lease(self, context: Any) -> Lease | None:
         """The current state of the passed lease. None if locking is turned off."""
         if self.lease == OFF:
             self._unlocked = True
@@ -221,16 +221,16 @@ class HiveLockMixin(SubmitsJobs, AcquiresLocks):
         hook = HiveLockHook(self.hivelock_conn_id)
         manager = hook.manager()
         given = Lease.from_json(self.lease)
-        lease = standing(given, self._lock_owner(hook, context), manager, self.lease_dag_id)
+        lease = current_lease(given, self._lock_owner(hook, context), manager, self.lease_dag_id)
         if lease is None:
             raise LockLost(f"{self.task_id}: lease {given.id} of {given.owner} has ended. Clear the lock task too")
         manager.renew(lease)
         return lease
 
-    def _standing(self, context: Any) -> Lease | None:
+    def _resumed_lease(self, context: Any) -> Lease | None:
         """The lease of a resumed task. None if it is lost, or if locking is turned off."""
         if self.lease is not None:
-            return self._adopt(context)
+            return self._passed_lease(context)
         hook = HiveLockHook(self.hivelock_conn_id)
         if not LockSpec.of(self).takes_locks(hook, self.log):
             self._unlocked = True
@@ -252,7 +252,7 @@ class HiveLockMixin(SubmitsJobs, AcquiresLocks):
         owner = self._lock_owner(hook, context)
         name = work_name(lease, owner)
         manager = self._patiently(hook.manager)
-        if self._hands_over(manager, lease):
+        if self._release_to_hive(manager, lease):
             yield
             return
         begun, held_now = applications.begun(lease, name) is not None, lease
@@ -273,16 +273,16 @@ class HiveLockMixin(SubmitsJobs, AcquiresLocks):
                 table.watch(self, held.record)
                 hive_jobs.check_database(self)
                 hive_jobs.take_no_locks(self, manager)
-                if not self._declared_to_end():
-                    hive_jobs.tell_when_connected(self, self.submits)
+                if not self._declared_to_end_with_process():
+                    hive_jobs.call_when_connected(self, self.submits)
                 if self._killed and not resumed:  # no second signal would stop its job
                     raise AirflowException(f"{self.task_id} was killed before its work began")
                 yield
-            self._record_what_it_has_tried()
+            self._record_tried_job()
             # The cluster can have forgotten the finished job by now.
             over = held.job is None or held.job.over_with_success or held.end_work(cancelled=True)
         except _GOES_ON as pause:
-            self._record_what_it_has_tried()
+            self._record_tried_job()
             held.pause("" if isinstance(pause, TaskDeferred) else None)
             raise
         except _UNWATCHED:
@@ -292,7 +292,7 @@ class HiveLockMixin(SubmitsJobs, AcquiresLocks):
                 held.pause("")
             raise
         except Exception as error:
-            self._record_what_it_has_tried()
+            self._record_tried_job()
             over = not self._may_have_submitted(error) and self.end_work(context)
             if held.lost is not None:
                 raise held.lost from error
@@ -309,16 +309,16 @@ class HiveLockMixin(SubmitsJobs, AcquiresLocks):
         if held.lost is not None:
             raise held.lost
 
-    def _hands_over(self, manager: LockManager, lease: Lease) -> bool:
-        """Whether the work locks for itself in the same store. If so, release *lease*: the work would wait for it."""
+    def _release_to_hive(self, manager: LockManager, lease: Lease) -> bool:
+        """Release *lease* if Hive locks the work in the same store: the work would wait for it. Return whether it does."""
         ours = self.lease is None
         try:
-            hands_over = hive_jobs.locks_for_itself(self, manager.capabilities)
+            locks_for_itself = hive_jobs.locks_for_itself(self, manager.capabilities)
         except BaseException:
             if ours:
                 manager.release(lease)
             raise
-        if not hands_over:
+        if not locks_for_itself:
             return False
         if not ours:
             raise InvalidRequest(
@@ -338,7 +338,7 @@ class HiveLockMixin(SubmitsJobs, AcquiresLocks):
 
         :raises CannotTell: the state of the earlier work is unknown. The locks stay.
         """
-        here = Processes(submits=resumed or self._submits(), queue=self.queue or "")
+        here = Processes(submits=resumed or self._can_outlive_process(), queue=self.queue or "")
         earlier = applications.begun(lease, name)
         if earlier is not None and resumed:
             if earlier.application and isinstance(applications.decode(earlier.application), Job):
@@ -368,14 +368,14 @@ class HiveLockMixin(SubmitsJobs, AcquiresLocks):
             self.log.warning("The lease is kept, because the work still runs. The keeper frees it when that has ended")
         return over
 
-    def _submits(self) -> bool:
+    def _can_outlive_process(self) -> bool:
         """Whether the work can continue outside the task's process from its start."""
-        if (ends := self._declared_to_end()) is not None:
+        if (ends := self._declared_to_end_with_process()) is not None:
             return not ends
         overridden = type(self).work_is_over is not HiveLockMixin.work_is_over
         return overridden or bool(getattr(self, "deferrable", False)) or not table.ends_with_process(type(self))
 
-    def _declared_to_end(self) -> bool | None:
+    def _declared_to_end_with_process(self) -> bool | None:
         """``work_ends_with_process`` of the nearest class that sets it. None if no class does."""
         declared = (vars(base).get("work_ends_with_process") for base in type(self).__mro__)
         return next((each for each in declared if each is not None), None)

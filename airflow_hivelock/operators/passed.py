@@ -57,7 +57,7 @@ def work_name(lease: Lease, me: Owner) -> str:
     return f"{me.dag_id}/{me.run_id}/{me.work}" if is_foreign(lease, me) else me.work
 
 
-def standing(passed: Lease, me: Owner, manager: LockManager, lease_dag_id: str | None) -> Lease | None:
+def current_lease(passed: Lease, me: Owner, manager: LockManager, lease_dag_id: str | None) -> Lease | None:
     """The current state of the lease that was *passed* to the task *me*. The lock task's next try can have changed it.
 
     :param lease_dag_id: another DAG whose leases the task may use, in addition to those of its own run.

@@ -112,7 +112,7 @@ class SubmitsJobs(BaseOperator):
         )
         return True
 
-    def _record_what_it_has_tried(self) -> None:
+    def _record_tried_job(self) -> None:
         """Record a job whose id the operator chose itself, even if its submission got no answer."""
         held = self._held
         if held is None or not held.may_submit or (job := table.job_of(self)) is None:

@@ -150,10 +150,10 @@ class HiveLockKeeper(BaseEventTrigger):
         if not self._trial.is_due(hook.settings):
             return {}
         manager = await self._threads.run(hook.manager)
-        (standing, waiters), now = await self._threads.run(lambda: (manager.requests(), manager.now()))
-        for lease in await self._threads.run(reservations.end_over, manager, standing, now):
+        (leases, waiters), now = await self._threads.run(lambda: (manager.requests(), manager.now()))
+        for lease in await self._threads.run(reservations.end_over, manager, leases, now):
             self.log.info("Released the reservation of %s, because its time is over", printable(lease.owner))
-        owned = _owned(standing, hook.installation)
+        owned = _owned(leases, hook.installation)
         deferred = _owned((waiter for waiter in waiters if waiter.waits_for is WaitsFor.SLOT), hook.installation)
         verdicts, gone = await self._judge(owned, deferred) if answers else ({}, [])
         self._over_since = {lease_id: since for lease_id, since in self._over_since.items() if lease_id in verdicts}
@@ -162,7 +162,7 @@ class HiveLockKeeper(BaseEventTrigger):
             *(self._freed(manager, hook.installation, owner, lease, verdicts[lease.id]) for owner, lease in over)
         )
         suspects = {lease.id: why for (_, lease), why in zip(over, whys, strict=True) if why}
-        suspects |= await free_drivers(manager, hook.installation, standing, now, self._looks, self.log)
+        suspects |= await free_drivers(manager, hook.installation, leases, now, self._looks, self.log)
         for owner, lease in owned:
             if _is_due(lease, now) and not (lease.id in suspects and await self._lapses(owner)):
                 await self._renew(manager, lease)
@@ -173,7 +173,7 @@ class HiveLockKeeper(BaseEventTrigger):
             with suppress(UpgradeNeeded):  # a later version's keeper sweeps; this one only renews
                 await self._threads.run(manager.sweep)
             self._swept_at = time.monotonic()
-        metrics.standing(standing, waiters, now, hook.installation, len(suspects))
+        metrics.standing(leases, waiters, now, hook.installation, len(suspects))
         self._trial.worked(hook.settings)
         return suspects
 

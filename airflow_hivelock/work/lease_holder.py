@@ -230,13 +230,13 @@ class LeaseHolder:
         try:
             self._manager.verify(self._lease, self._changed.set)
         except LockLost:
-            standing = self._manager.find(self._lease.id)
-            if standing is None or (self._ours and standing.epoch != self._lease.epoch):
+            current = self._manager.find(self._lease.id)
+            if current is None or (self._ours and current.epoch != self._lease.epoch):
                 raise
-            if (standing.epoch, standing.locks) == (self._lease.epoch, self._lease.locks):
+            if (current.epoch, current.locks) == (self._lease.epoch, self._lease.locks):
                 raise
             # A partial release, or a take-over by the lock task's next try. The lease protects the work as before.
-            self._lease = standing
+            self._lease = current
 
     def _lose(self, error: LockLost) -> None:
         self.lost = error
