@@ -54,7 +54,7 @@ class HiveLocks:
         :param writes: names of data that the body changes.
         """
         shared, exclusive = planning.plan(reads, writes, self._side.tables)
-        with self._leases.locked(Plan(shared, exclusive, {}), f"lease of {self._side.name}", several=True):
+        with self._leases.locked(Plan(shared, exclusive, {}), f"lease of {self._side.name}", named=True):
             yield
 
     def explain(self, statement: Any) -> str:

@@ -68,7 +68,7 @@ def planned(leases: DriverLeases, plan: Callable[[], Planned | None]) -> Planned
     try:
         return plan()
     except NotPlanned:
-        if leases.name_data:
+        if leases.has_named_lease:
             leases.check()  # it may write
             return None
         raise

@@ -99,16 +99,16 @@ class DriverLeases:
         return not rules.beyond(self._present(), wanted)
 
     @property
-    def name_data(self) -> bool:
+    def has_named_lease(self) -> bool:
         """Whether this thread has a lease whose data a user has named."""
-        return any(each.several for each in self._leases())
+        return any(each.named for each in self._leases())
 
     @contextmanager
-    def locked(self, plan: Plan, query: str, *, several: bool = False) -> Iterator[None]:
+    def locked(self, plan: Plan, query: str, *, named: bool = False) -> Iterator[None]:
         """Hold the plan's locks for the time of the body. Take only the locks that this thread does not hold yet.
 
         :param query: the statement, as listings show it.
-        :param several: the lease is for several statements.
+        :param named: a user has named the data, for several statements.
         :raises LockTimeout: other owners hold the locks.
         :raises LockLost: a lease has ended too early. The work under it must stop.
         :raises StoreUnavailable: a lease has expired, and the lock store does not answer.
@@ -130,7 +130,7 @@ class DriverLeases:
                 writes=[each for each in plan.writes if Lock(each, LockMode.EXCLUSIVE) in needed],
             )
         lease = self._acquire(plan, query)
-        held = self._renewal.begin(lease, several)
+        held = self._renewal.begin(lease, named)
         self._held.set((*outer, held))
         try:
             if writes:
@@ -196,7 +196,7 @@ class DriverLeases:
                 f"this statement needs {named}, and would wait for its own lease, which holds that data in another mode; "
                 "end that lease first (close the iterator, or leave HiveLocks.lease), or name the data in its writes"
             )
-        if self._task_lease is None and not self.name_data:
+        if self._task_lease is None and not self.has_named_lease:
             return  # the lease is that of an open iterator, so the statement takes its own locks
         if self._outside == "fail":
             raise InvalidRequest(

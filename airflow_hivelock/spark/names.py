@@ -134,7 +134,7 @@ class NamesOfPlans:
             "no lock"
         )
 
-    def parts(self, node: Any, name: str, table: LockObject) -> list[LockObject]:
+    def partitions(self, node: Any, name: str, table: LockObject) -> list[LockObject]:
         """The partitions of *table* that the command *node* names. The table itself if it names none."""
         named = (spec for accessor in SPECS.get(name, ()) for spec in specs(getattr(node, accessor)()))
         return [self._partition(table, spec) for spec in named] or [table]

@@ -57,7 +57,7 @@ class PlanReader:
 
     def query(self, analysed: Any) -> None:
         """Add the views of the query, and the data that it reads after Spark's optimiser has narrowed it."""
-        self.names(analysed)
+        self.looks(analysed)
         optimised = self._jvm.optimised(self._session, analysed)
         self.queries.append((analysed, optimised))
         self._scans(optimised, [])
@@ -133,7 +133,7 @@ class PlanReader:
             self._planner.look(target)  # Spark does not change an existing table
             return
         self._planner.write(
-            *self._names.parts(node, name, target), how=Write.INSERT if name.startswith("LoadData") else None
+            *self._names.partitions(node, name, target), how=Write.INSERT if name.startswith("LoadData") else None
         )
         self._planner.look(target)
         if name.startswith("LoadData") and not node.isLocal():
@@ -146,7 +146,7 @@ class PlanReader:
             return
         for target in self._names.named(node):
             self._planner.look(target)
-            self._planner.scans += map(Scan, self._names.parts(node, name, target))
+            self._planner.scans += map(Scan, self._names.partitions(node, name, target))
 
     def _rename(self, node: Any) -> None:
         if kind(node) == "AlterTableRenameCommand":
@@ -161,7 +161,7 @@ class PlanReader:
             return  # an action that reads the temporary view locks its tables
         self._planner.write(*self._names.named(node)[:1])
         for query in _inner(node):
-            self.names(query)
+            self.looks(query)
 
     def _create_as_select(self, node: Any, name: str) -> None:
         for target in self._names.named(node)[:1]:
@@ -181,7 +181,7 @@ class PlanReader:
         if name == "InsertIntoHiveTable":
             target = self._names.of_table(node.table().identifier())
             if target is not None:
-                found = self._names.parts(node, name, target)
+                found = self._names.partitions(node, name, target)
                 self._planner.write(*found, how=Write.OVERWRITE if node.overwrite() else Write.INSERT)
         elif name == "InsertIntoHadoopFsRelationCommand":
             table = optional(node.catalogTable())
@@ -234,7 +234,7 @@ class PlanReader:
 
     def stream(self, analysed: Any) -> None:
         """Add all tables and views of a stream, and the tables with files at the paths that it reads."""
-        self.names(analysed)
+        self.looks(analysed)
         for each in (analysed, *items(analysed.subqueriesAll())):
             for leaf in items(each.collectLeaves()):
                 if self._names.of_relation(leaf) is not None:
@@ -246,7 +246,7 @@ class PlanReader:
                         if option.lower() == "path":
                             self._planner.look(*self._places.matching(str(value)))
 
-    def names(self, node: Any) -> None:
+    def looks(self, node: Any) -> None:
         """Add all tables and views of an analysed query."""
         for each in (node, *items(node.subqueriesAll())):
             self._looks_below(each)

@@ -29,7 +29,7 @@ log = logging.getLogger(__name__)
 class HeldLease:
     """A lease of one thread.
 
-    :param several: a user took it for several statements, and named its data.
+    :param named: a user took it for several statements, and named its data.
     :param changed: set when the lease may have changed.
     :param renewed_at: the monotonic time of the latest renewal, or of the grant.
     :param check_at: the monotonic time of the next check.
@@ -38,7 +38,7 @@ class HeldLease:
     """
 
     lease: Lease
-    several: bool
+    named: bool
     changed: threading.Event
     renewed_at: float
     check_at: float = 0.0
@@ -74,15 +74,15 @@ class Renewal:
         self._ended = False
         self._thread: threading.Thread | None = None
 
-    def begin(self, lease: Lease, several: bool) -> HeldLease:
+    def begin(self, lease: Lease, named: bool) -> HeldLease:
         """Renew the lease from now on."""
-        held = HeldLease(lease, several, self._changed, time.monotonic())
+        held = HeldLease(lease, named, self._changed, time.monotonic())
         with self._guard:
             self._held[lease.id] = held
             if self._thread is None:
                 self._thread = threading.Thread(target=self._run, name="hive-locks", daemon=True)
                 self._thread.start()
-        if several:  # watch it now; most other leases end before the next round of the thread
+        if named:  # watch it now; most other leases end before the next round of the thread
             held.look_again()
         return held
 

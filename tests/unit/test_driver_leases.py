@@ -143,7 +143,7 @@ def test_a_statement_does_not_write_under_a_lost_lease(
     driver: list[DriverLeases], manager: LockManager, writes: Plan
 ) -> None:
     mine, ran = of(driver, manager), list[str]()
-    with suppress(LockLost), mine.locked(PLAN, "lease", several=True):
+    with suppress(LockLost), mine.locked(PLAN, "lease", named=True):
         free_all(manager)
         rival = manager.acquire(owner="rival", writes=["dw.t"])
         with pytest.raises(LockLost, match="the statement did not run"), mine.locked(writes, "insert"):
@@ -165,7 +165,7 @@ def test_a_statement_does_not_write_what_it_read_under_a_lost_lease(
         free_all(manager)
         return acquire(**request)
 
-    with suppress(LockLost), mine.locked(SELECT, "lease", several=True):
+    with suppress(LockLost), mine.locked(SELECT, "lease", named=True):
         manager.acquire = after_a_wait  # type: ignore[method-assign]
         with (
             pytest.raises(LockLost, match="the statement did not run"),
@@ -181,7 +181,7 @@ def test_a_statement_that_cannot_be_planned_does_not_run_under_a_lost_lease(
     driver: list[DriverLeases], manager: LockManager
 ) -> None:
     mine, ran = of(driver, manager), list[str]()
-    with suppress(LockLost), mine.locked(PLAN, "lease", several=True):
+    with suppress(LockLost), mine.locked(PLAN, "lease", named=True):
         free_all(manager)
         with (
             pytest.raises(LockLost, match="the statement did not run"),
@@ -198,7 +198,7 @@ def test_the_loss_of_a_lease_for_several_statements_is_noticed_at_once(
     monkeypatch.setattr(renewal, "RETRY_S", 3600.0)
     stopped = queue.Queue[str]()
     mine = of(driver, manager, stop=lambda lease: stopped.put(lease.id))
-    with suppress(LockLost), mine.locked(PLAN, "lease", several=True):
+    with suppress(LockLost), mine.locked(PLAN, "lease", named=True):
         [lease] = manager.leases()
         free_all(manager)
         assert stopped.get(timeout=HANG_S) == lease.id
@@ -260,7 +260,7 @@ def test_a_store_that_does_not_answer_stops_a_job_only_after_its_lease_has_expir
 ) -> None:
     ran = list[str]()
     mine = of(driver, manager, lease_s=100.0)
-    with mine.locked(PLAN, "lease", several=True):
+    with mine.locked(PLAN, "lease", named=True):
         monkeypatch.setattr(manager, "verify", Mock(side_effect=StoreUnavailable("no answer")))
         with mine.locked(INSERT, "insert"):
             ran.append("insert")
@@ -277,13 +277,13 @@ def test_a_lease_that_another_thread_has_ended_covers_no_later_statement(
 ) -> None:
     """As an iterator over rows that another thread reads to its end, or a task of asyncio that outlives its lease."""
     mine = of(driver, manager)
-    rows = mine.locked(PLAN, "rows", several=True)
+    rows = mine.locked(PLAN, "rows", named=True)
     rows.__enter__()
     copy_context().run(rows.__exit__, None, None, None)
     assert manager.leases() == []
     with mine.locked(plan, "the next statement"):
         assert len(manager.leases()) == 1
-    assert not mine.name_data
+    assert not mine.has_named_lease
 
 
 class TimedOut(BaseException):

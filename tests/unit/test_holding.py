@@ -83,6 +83,6 @@ def test_what_cannot_be_planned_runs_under_a_lease_that_names_its_data(
         pass
     with leases.locked(reads("a"), "for one statement"), pytest.raises(NotPlanned), hold(leases, plan, "execute"):
         pass
-    with leases.locked(reads("a"), "for several", several=True), hold(leases, plan, "execute immediate") as found:
+    with leases.locked(reads("a"), "for several", named=True), hold(leases, plan, "execute immediate") as found:
         assert found is None
         assert held(manager) == ["dw.a"]
