@@ -109,6 +109,16 @@ def test_every_button_can_be_reached(stage: Stage, width: int) -> None:
         assert holder["width"] > 120, "who holds it can be read, too"
 
 
+@pytest.mark.parametrize("width", [600, 1010, 1280])  # the tab of a run is 1,000 wide in a window of 1,400
+def test_the_object_and_the_first_blocker_of_a_waiter_can_be_read(stage: Stage, width: int) -> None:
+    with stage.sign_in("viewer", size=(width, 780)) as tab:
+        frame = tab.open("?view=waiting", framed=False)
+        for name in ("wanted", "blockers"):
+            box = frame.locator(f'td[data-name="{name}"]').first.bounding_box()
+            assert box is not None
+            assert box["width"] > 150, name
+
+
 def test_long_names_are_cut_where_they_are_alike(stage: Stage) -> None:
     names = [f"dw.{'a_very_long_name_of_a_table_' * 3}{end}" for end in ("old", "new")]
     leases = [stage.manager.acquire(owner=scene.owner("names", 1, name[3:]), writes=[name]) for name in names]
