@@ -90,7 +90,7 @@ class _Version(argparse.Action):
         parser.exit()
 
 
-_URL: tuple[tuple[str, dict[str, Any]], ...] = (
+_STORE_OPTIONS: tuple[tuple[str, dict[str, Any]], ...] = (
     ("--url", {"help": f"the lock store: zookeeper://zk1:2181,zk2:2181/hive_zookeeper_namespace; or set {URL}"}),
     (
         "--hive-site",
@@ -102,10 +102,10 @@ _URL: tuple[tuple[str, dict[str, Any]], ...] = (
     ),
     ("--metastore", {"metavar": "URI", "help": "the metastore that has the tables: thrift://metastore:9083"}),
 )
-_CONN_ID: tuple[tuple[str, dict[str, Any]], ...] = (
+_CONNECTION_OPTIONS: tuple[tuple[str, dict[str, Any]], ...] = (
     ("--conn-id", {"default": CONNECTION, "help": f"the connection to the lock store; by default {CONNECTION}"}),
 )
-_ARGUMENTS: tuple[tuple[str, dict[str, Any]], ...] = (
+_COMMON_OPTIONS: tuple[tuple[str, dict[str, Any]], ...] = (
     ("-e", {"dest": "execute", "metavar": "STATEMENTS", "help": "the statements to run"}),
     ("-f", {"dest": "file", "metavar": "FILE", "help": "a file of statements to run"}),
     ("--output", {
@@ -187,7 +187,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     :return: the exit code.
     """
-    parser = _parser("hivelock", _URL)
+    parser = _parser("hivelock", _STORE_OPTIONS)
     args = parser.parse_args(argv)
     if not (args.url or args.hive_site or os.environ.get(URL)):
         parser.error(f"there is no lock store. Use --hive-site or --url, or set {URL}")
@@ -221,15 +221,15 @@ def _open(url: str | None, hive_site: str | None, metastore: str | None) -> Open
     return Opened(
         connect(url),
         connect_catalog(uri.value) if uri else None,
-        (*sources.values(), *(lock_store.unused(site) if site else ())),
-        site,
-        lock_store.patience_s(sources) or 0.0,
+        settings=(*sources.values(), *(lock_store.unused(site) if site else ())),
+        site=site,
+        timeout_s=lock_store.patience_s(sources) or 0.0,
     )
 
 
 def main_in_airflow(argv: Sequence[str] | None = None) -> None:
     """Run ``python -m airflow_hivelock.cli``, for an Airflow that does not support commands of providers."""
-    _in_airflow(_parser("python -m airflow_hivelock.cli", _CONN_ID).parse_args(argv))
+    _in_airflow(_parser("python -m airflow_hivelock.cli", _CONNECTION_OPTIONS).parse_args(argv))
 
 
 def get_cli_commands() -> list[CLICommand]:
@@ -243,7 +243,7 @@ def get_cli_commands() -> list[CLICommand]:
             description=_DESCRIPTION,
             epilog=_epilog("airflow hivelock"),
             func=_in_airflow,
-            args=[Arg((flag,), **options) for flag, options in (*_CONN_ID, *_ARGUMENTS)],  # type: ignore[no-untyped-call]
+            args=[Arg((flag,), **options) for flag, options in (*_CONNECTION_OPTIONS, *_COMMON_OPTIONS)],  # type: ignore[no-untyped-call]
         )
     ]
 
@@ -259,8 +259,6 @@ def _in_airflow(args: argparse.Namespace) -> None:
         comms.read_metadata()
         hook = HiveLockHook(args.conn_id)
         settings = hook.settings
-        args.locks = args.locks or settings.locks
-        timeout_s = (settings.lock_timeout_s if settings.site else None) or 0.0
         lacks = compat.lacks()
         if args.command == "check" and (why := why_no_page()):
             lacks.append(why)
@@ -270,11 +268,12 @@ def _in_airflow(args: argparse.Namespace) -> None:
         return Opened(
             hook.manager(),
             hook.catalog(),
-            tuple(settings.sourced()),
-            settings.site,
-            timeout_s,
-            lacks,
-            () if settings.concurrency else (off,),
+            settings=tuple(settings.sourced()),
+            site=settings.site,
+            timeout_s=(settings.lock_timeout_s if settings.site else None) or 0.0,
+            locks=settings.locks,
+            lacks=lacks,
+            findings=() if settings.concurrency else (off,),
         )
 
     from airflow_hivelock.cli import shell
@@ -286,7 +285,7 @@ def _parser(name: str, where: tuple[tuple[str, dict[str, Any]], ...]) -> argpars
     parser = argparse.ArgumentParser(
         name, description=_DESCRIPTION, epilog=_epilog(name), formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    for flag, options in (*where, *_ARGUMENTS):
+    for flag, options in (*where, *_COMMON_OPTIONS):
         parser.add_argument(flag, **options)
     return parser
 

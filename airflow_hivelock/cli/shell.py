@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from airflow_hivelock.locks.hive.lock_store import Sourced
     from airflow_hivelock.locks.hive.site import Site
     from airflow_hivelock.locks.manager import LockManager
+    from airflow_hivelock.locks.plan import Follows
     from airflow_hivelock.work.hosts import HostWork
 
     Connect = Callable[[], "Opened"]
@@ -75,6 +76,7 @@ class Opened:
     :param settings: the settings of the lock store, each with its source.
     :param site: Hive's own settings, if there is a hive-site.xml.
     :param timeout_s: the longest wait of LOCK without ``--timeout``, in seconds.
+    :param locks: the rules of EXPLAIN LOCKS without ``--locks``.
     :param lacks: the features that this Airflow lacks, with the consequences.
     :param findings: findings of ``check`` about Airflow.
     """
@@ -84,6 +86,7 @@ class Opened:
     settings: Sequence[Sourced] = ()
     site: Site | None = None
     timeout_s: float = 0.0
+    locks: Follows = "stricter"
     lacks: Sequence[str] = ()
     findings: Sequence[Finding] = ()
 
@@ -151,7 +154,7 @@ def _run(args: argparse.Namespace, connect: Connect) -> Exit:
                 catalog=opened.catalog,
                 unpartitioned=args.unpartitioned,
                 partition_columns=args.partition_columns,
-                locks=args.locks or "stricter",
+                locks=args.locks or opened.locks,
                 timeout_s=opened.timeout_s if args.timeout is None else args.timeout,
                 lease_s=args.lease,
                 priority=args.priority,
@@ -182,7 +185,7 @@ def _limit(args: argparse.Namespace) -> LeaseLimit | None:
 
 
 def _text(args: argparse.Namespace) -> str | None:
-    """Return the statements. None if they come from a terminal."""
+    """Return the statements. None for a command, and if a user types the statements."""
     if sum(map(bool, (args.command, args.execute is not None, args.file))) > 1:
         raise InvalidRequest("use one of -e, -f, capabilities, check, host-gone or group")
     if args.file:
@@ -193,7 +196,7 @@ def _text(args: argparse.Namespace) -> str | None:
     if args.execute is not None:
         return str(args.execute)
     if args.command or sys.stdin.isatty():
-        return "" if args.command else None
+        return None
     try:
         return sys.stdin.read()
     except ValueError as error:

@@ -156,7 +156,7 @@ def _manager() -> Iterator[str]:
 
 def _command_line() -> Iterator[str]:
     yield f"## Command line\n\n{cli._DESCRIPTION} `airflow hivelock` takes `--conn-id` for `--url` and `--metastore`."
-    given = (*cli._URL, *cli._CONN_ID, *cli._ARGUMENTS)
+    given = (*cli._STORE_OPTIONS, *cli._CONNECTION_OPTIONS, *cli._COMMON_OPTIONS)
     yield table(
         ["argument", "meaning"],
         [[f"`{_argument(flag, options)}`", " ".join(options["help"].split())] for flag, options in given],
