@@ -20,14 +20,14 @@ if TYPE_CHECKING:
 
     from airflow_hivelock.locks.manager import LockManager
     from airflow_hivelock.locks.model import Lease
-    from airflow_hivelock.triggers.looks import Looks
+    from airflow_hivelock.triggers.work_checks import WorkChecks
 
 SETTLE_S = 30.0
 """The time after a grant or renewal in which a lease is not checked, in seconds, because its driver was alive."""
 
 
 async def free_drivers(
-    manager: LockManager, installation: str, leases: Iterable[Lease], now: datetime, looks: Looks, log: Any
+    manager: LockManager, installation: str, leases: Iterable[Lease], now: datetime, checks: WorkChecks, log: Any
 ) -> dict[str, str]:
     """Free the leases of drivers whose work has ended. Return the reasons of suspect leases, by lease id.
 
@@ -35,15 +35,15 @@ async def free_drivers(
     """
     concerned = [lease for lease in leases if lease.work(work_name(installation)) is not None]
     due = [lease for lease in concerned if _left_s(lease, now) < lease.lease_s - SETTLE_S]
-    whys = await asyncio.gather(*(_free(manager, installation, lease, now, looks, log) for lease in due))
+    whys = await asyncio.gather(*(_free(manager, installation, lease, now, checks, log) for lease in due))
     return {lease.id: why for lease, why in zip(due, whys, strict=True) if why}
 
 
 async def _free(
-    manager: LockManager, installation: str, lease: Lease, now: datetime, looks: Looks, log: Any
+    manager: LockManager, installation: str, lease: Lease, now: datetime, checks: WorkChecks, log: Any
 ) -> str | None:
     try:
-        verdict = await looks.of(lease.id, partial(judge_driver, lease))
+        verdict = await checks.verdict(lease.id, partial(judge_driver, lease))
     except (CannotTell, TimeoutError) as error:
         return f"its driver does not renew it, but {error!r}" if _left_s(lease, now) < 0 else None
     except Exception as error:
@@ -51,7 +51,7 @@ async def _free(
         return f"it cannot be checked: {error!r}" if _left_s(lease, now) < 0 else None
     if not verdict.stale:
         return None
-    return await looks.free(manager, installation, lease, verdict, log)
+    return await checks.free(manager, installation, lease, verdict, log)
 
 
 def _left_s(lease: Lease, now: datetime) -> float:

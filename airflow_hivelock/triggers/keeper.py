@@ -40,8 +40,8 @@ from airflow_hivelock.spec import Owner
 from airflow_hivelock.triggers.arguments import Further, written
 from airflow_hivelock.triggers.connection import Trial
 from airflow_hivelock.triggers.drivers import free_drivers
-from airflow_hivelock.triggers.looks import Looks
 from airflow_hivelock.triggers.threads import Threads
+from airflow_hivelock.triggers.work_checks import WorkChecks
 from airflow_hivelock.work.stale import Verdict, is_for_its_task, judge_run, judge_task, judge_work
 
 if TYPE_CHECKING:
@@ -52,6 +52,8 @@ if TYPE_CHECKING:
     from airflow_hivelock.locks.model import Lease, Waiter
 
 EVERY_S = 20.0
+"""The default time between two checks of the leases, in seconds."""
+
 REPEAT_S = 600.0
 """The time between two reports of the same leases, and between two tries of an invalid connection, in seconds."""
 
@@ -62,6 +64,8 @@ AT_ONCE = 100
 """The most runs in one question to Airflow."""
 
 SWEEP_S = 3600.0
+"""The time between two sweeps of the lock store, in seconds."""
+
 T = TypeVar("T", "Lease", "Waiter")
 
 
@@ -93,7 +97,7 @@ class HiveLockKeeper(BaseEventTrigger):
         self._over_since: dict[str, float] = {}
         self._unanswered: dict[str, float] = {}
         self._threads = Threads()  # its own, because waiters can use up theirs
-        self._looks = Looks(self._threads)
+        self._checks = WorkChecks(self._threads)
         self._swept_at = 0.0
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
@@ -108,7 +112,7 @@ class HiveLockKeeper(BaseEventTrigger):
             try:
                 suspects = await self._keep()
             except Exception as error:  # noqa: BLE001 - without a keeper, every lease would expire
-                if not self._goes_on(error):
+                if not self._log_failure(error):
                     return
             else:
                 if suspects.keys() - reported or (suspects and time.monotonic() > reported_at + REPEAT_S):
@@ -116,7 +120,7 @@ class HiveLockKeeper(BaseEventTrigger):
                     yield TriggerEvent({"suspects": suspects})  # type: ignore[no-untyped-call]
                 reported = set(suspects)
 
-    def _goes_on(self, error: Exception) -> bool:
+    def _log_failure(self, error: Exception) -> bool:
         """Log *error*, and return whether to try again."""
         settings = None if self._hook is None else self._hook.settings
         if not self._trial.is_due(settings):
@@ -159,10 +163,10 @@ class HiveLockKeeper(BaseEventTrigger):
         self._over_since = {lease_id: since for lease_id, since in self._over_since.items() if lease_id in verdicts}
         over = [(owner, lease) for owner, lease in owned if lease.id in verdicts]
         whys = await asyncio.gather(
-            *(self._freed(manager, hook.installation, owner, lease, verdicts[lease.id]) for owner, lease in over)
+            *(self._free_or_log(manager, hook.installation, owner, lease, verdicts[lease.id]) for owner, lease in over)
         )
         suspects = {lease.id: why for (_, lease), why in zip(over, whys, strict=True) if why}
-        suspects |= await free_drivers(manager, hook.installation, leases, now, self._looks, self.log)
+        suspects |= await free_drivers(manager, hook.installation, leases, now, self._checks, self.log)
         for owner, lease in owned:
             if _is_due(lease, now) and not (lease.id in suspects and await self._lapses(owner)):
                 await self._renew(manager, lease)
@@ -224,7 +228,7 @@ class HiveLockKeeper(BaseEventTrigger):
             if owner.run_id in over:
                 yield owner, lease
 
-    async def _freed(
+    async def _free_or_log(
         self, manager: LockManager, installation: str, owner: Owner, lease: Lease, verdict: Verdict
     ) -> str | None:
         """Call :meth:`_free`. Log its failure, so that the other leases are still freed or renewed."""
@@ -250,14 +254,14 @@ class HiveLockKeeper(BaseEventTrigger):
         if not own and verdict.unknown:
             return verdict.reason  # no record shows the work under it
         try:
-            verdict = await self._looks.of(lease.id, partial(judge_work, owner, lease, verdict))
+            verdict = await self._checks.verdict(lease.id, partial(judge_work, owner, lease, verdict))
         except (CannotTell, TimeoutError) as error:
             return f"{verdict.reason}, but {error!r}"
         if not verdict.stale:
             if first:
                 self.log.info("Keeping lease %s of %s: %s", lease.id, printable(lease.owner), verdict.reason)
             return None
-        return await self._looks.free(manager, installation, lease, verdict, self.log)
+        return await self._checks.free(manager, installation, lease, verdict, self.log)
 
     async def _lapses(self, owner: Owner) -> bool:
         """Whether a suspect lease of *owner* may expire, because its run is over."""

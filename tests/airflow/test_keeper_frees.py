@@ -28,7 +28,7 @@ from airflow_hivelock.locks import reservations, rules
 from airflow_hivelock.locks.model import DeferredGrant
 from airflow_hivelock.spec import Owner
 from airflow_hivelock.triggers import keeper as module
-from airflow_hivelock.triggers import looks
+from airflow_hivelock.triggers import work_checks
 from airflow_hivelock.triggers.keeper import HiveLockKeeper
 from airflow_hivelock.work import stale
 from airflow_hivelock.work.applications import encode
@@ -223,7 +223,7 @@ def test_a_cluster_that_does_not_answer_keeps_no_other_lease_waiting(
     airflow: Airflow, manager: LockManager, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     answered = threading.Event()
-    monkeypatch.setattr(looks, "LOOK_S", 0.5)
+    monkeypatch.setattr(work_checks, "CHECK_S", 0.5)
     monkeypatch.setattr(SparkJob, "running", lambda self: answered.wait(20))
     runs = [f"a{number}" for number in range(6)]
     silent = {works(manager, SparkJob("spark", "driver-1"), run=run).id for run in runs}

@@ -76,13 +76,13 @@ class Actor:
         """One round of the keeper: runs called "over" have ended. Return the leases that it finds suspect."""
         from airflow_hivelock.settings import Settings
         from airflow_hivelock.triggers import keeper
-        from airflow_hivelock.triggers.looks import Looks
+        from airflow_hivelock.triggers.work_checks import WorkChecks
         from airflow_hivelock.work.stale import Verdict
 
-        class Ended(Looks):
+        class Ended(WorkChecks):
             """All work has ended."""
 
-            async def of(self, lease_id: str, judge: Any) -> Verdict:
+            async def verdict(self, lease_id: str, judge: Any) -> Verdict:
                 verdict: Verdict = judge.args[-1]
                 return verdict
 
@@ -107,7 +107,7 @@ class Actor:
             return actor.manager
 
         made = Keeper("locks", colour="red", min_reader=4, format=5)
-        made._looks = Ended(made._threads)
+        made._checks = Ended(made._threads)
         return asyncio.run(made._keep())
 
     def defers(self) -> Any:

@@ -19,11 +19,11 @@ if TYPE_CHECKING:
     from airflow_hivelock.triggers.threads import Threads
     from airflow_hivelock.work.stale import Verdict
 
-LOOK_S = 30.0
+CHECK_S = 30.0
 """The time limit of a check of work, in seconds."""
 
 
-class Looks:
+class WorkChecks:
     """The running checks, by lease id.
 
     :param threads: for calls to the lock store. A check has a separate thread.
@@ -33,28 +33,28 @@ class Looks:
         self._running: dict[str, Future[Verdict]] = {}
         self._threads = threads
 
-    async def of(self, lease_id: str, judge: Callable[[], Verdict]) -> Verdict:
+    async def verdict(self, lease_id: str, judge: Callable[[], Verdict]) -> Verdict:
         """Call *judge* in a separate thread, because a silent cluster can block a thread for ever. Return its verdict.
 
         :raises CannotTell: the cluster's answer is not usable.
         :raises TimeoutError: the cluster does not answer in time. The next check starts only after this one has ended.
         """
-        self._running = {each: look for each, look in self._running.items() if not look.done()}
+        self._running = {each: check for each, check in self._running.items() if not check.done()}
         if lease_id in self._running:
             raise TimeoutError("an earlier check has not ended")
-        looking = self._running[lease_id] = Future()
-        looking.set_running_or_notify_cancel()
+        running = self._running[lease_id] = Future()
+        running.set_running_or_notify_cancel()
 
-        def look() -> None:
+        def check() -> None:
             try:
-                looking.set_result(judge())
+                running.set_result(judge())
             except Exception as error:  # noqa: BLE001 - the caller that awaits the result gets it
-                looking.set_exception(error)
+                running.set_exception(error)
             except BaseException as error:  # noqa: BLE001 - SystemExit would end the triggerer's event loop
-                looking.set_exception(RuntimeError(f"the check raised {error!r}"))
+                running.set_exception(RuntimeError(f"the check raised {error!r}"))
 
-        threading.Thread(target=look, name="hivelock-look", daemon=True).start()
-        return await asyncio.wait_for(asyncio.wrap_future(looking), LOOK_S)
+        threading.Thread(target=check, name="hivelock-check", daemon=True).start()
+        return await asyncio.wait_for(asyncio.wrap_future(running), CHECK_S)
 
     async def free(
         self, manager: LockManager, installation: str, lease: Lease, verdict: Verdict, log: Any
