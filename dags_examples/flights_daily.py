@@ -1,12 +1,12 @@
-r"""One day's delays, under locks: the day's flights are locked to be read, the day's delays to be written.
+r"""Compute the delays of a day. The task locks the day's flights to read them, and the day's delays to write them.
 
 A rerun over a date range is an ordinary backfill of this DAG::
 
     airflow backfill create --dag-id flights_daily --from-date 2013-01-01 --to-date 2013-01-31 \
         --reprocess-behavior completed --max-active-runs 20
 
-A run that meets a lock waits in the triggerer and uses no worker slot; so a month of them may wait for one Hive
-session, and every other DAG goes on. No more days are locked at a time than are worked on.
+A run that meets a lock waits in the triggerer, and uses no worker slot. So a month of runs can wait for one Hive session
+while all other DAGs continue. Only the days being processed are locked.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ with DAG(
         task_id="lock",
         reads=["dw.flights/dt={{ ds }}"],
         writes=["dw.delays/dt={{ ds }}"],
-        max_leases=2,  # what the cluster bears; the locks alone would allow all days at once
+        max_leases=2,  # as many jobs as the cluster runs; without it, all days could be locked at once
     )
     delays = HiveLockedSparkSubmitOperator(
         task_id="delays",
@@ -44,6 +44,6 @@ with DAG(
         on_success_callback=release_locks,
         on_failure_callback=release_locks,
     )
-    # Callbacks are the quick way; where none runs (a task killed for good), the teardown releases.
+    # A callback releases at once. If none runs, because the task was killed, the teardown releases.
     unlock = HiveUnlockOperator(task_id="unlock").as_teardown(setups=lock)
     lock.as_setup() >> delays >> unlock

@@ -1,7 +1,7 @@
-"""One day's late flights, by a job in Hive. It waits for its locks without a worker slot.
+"""Compute the late flights of a day, by a job in Hive. It waits for its locks without a worker slot.
 
-Needs ``apache-airflow-providers-apache-hive``, and a connection of type ``hiveserver2``. Hive locks each statement by itself; in this
-session it takes none where it locks in ZooKeeper, for it would wait for those of its own task.
+Needs ``apache-airflow-providers-apache-hive``, and a connection of type ``hiveserver2``. Hive locks each statement by itself. If it
+locks in ZooKeeper, its session for this job takes no locks, because it would wait for the locks of its own task.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Add a column to a table, or set properties on it; what is there already is left as it is.
+"""Add a column to a table, or set properties on it. An existing column stays as it is.
 
 ``spark-submit alter_table.py dw.delays --column "diverted BIGINT" --property "comment=by carrier and airport"``
 changes what every partition means: lock the whole table to write.
