@@ -101,7 +101,9 @@ async def history(
         since = datetime.fromtimestamp(now_ms / 1000, UTC) - timedelta(hours=hours)
         return [tenure for tenure in tenures if tenure.ended is None or tenure.ended >= since]
 
-    return await _past(connection_id, request, user, wanted, ("history", hours), read, view.history)
+    return await _past(
+        connection_id, request, user, wanted, ("history", hours), looks.HISTORY_FRESH_S, read, view.history
+    )
 
 
 @router.get("/{connection_id}/audit", **answers.gives(answers.AuditAnswer))
@@ -109,7 +111,9 @@ async def audit(
     connection_id: str, request: Request, wanted: Annotated[Wanted, Depends()], user: Any = access.USER
 ) -> Response:
     """The force releases, the newest first."""
-    return await _past(connection_id, request, user, wanted, "audit", lambda manager, _: manager.audit(), _audited)
+    return await _past(
+        connection_id, request, user, wanted, "audit", looks.FRESH_S, lambda manager, _: manager.audit(), _audited
+    )
 
 
 def _audited(entries: Sequence[ForcedRelease], installation: str) -> View:
@@ -123,19 +127,18 @@ async def _past(
     user: Any,
     wanted: Wanted,
     what: Any,
+    fresh_s: float,
     read: Callable[[LockManager, int], Sequence[Past]],
     shown: Callable[[Sequence[Past], str], View],
 ) -> Response:
     """The past entries that *user* may see. All users share one read of the store."""
-    fresh_s = looks.FRESH_S if what == "audit" else looks.HISTORY_FRESH_S
     if wanted.all:
 
-        def look(hook: HiveLockHook, now_ms: int) -> View:
+        def view_of_all(hook: HiveLockHook, now_ms: int) -> View:
             return shown(past.newest(read(hook.manager(), now_ms)), hook.installation)
 
-        return await looks.answer(
-            connection_id, user, request.headers, await looks.look(connection_id, what, look, fresh_s)
-        )
+        every = await looks.shared_view(connection_id, what, view_of_all, fresh_s)
+        return await looks.answer(connection_id, user, request.headers, every)
     await looks.checked(connection_id)
     hook = HiveLockHook(connection_id)
 
@@ -155,10 +158,10 @@ async def _past(
 async def groups(connection_id: str, request: Request, user: Any = access.USER) -> Response:
     """The groups of leases: the limit of each, its holders and its waiters."""
 
-    def look(hook: HiveLockHook, _: int) -> View:
+    def read(hook: HiveLockHook, _: int) -> View:
         return _groups(hook.manager().groups(), hook.installation)
 
-    shown = await looks.look(connection_id, "groups", look, looks.FRESH_S)
+    shown = await looks.shared_view(connection_id, "groups", read, looks.FRESH_S)
     return await looks.answer(connection_id, user, request.headers, shown)
 
 

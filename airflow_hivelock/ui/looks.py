@@ -109,7 +109,7 @@ async def current(connection_id: str) -> Shown:
         _need_action[connection_id] = tuple(lease for lease in held if lease.id in needs)
         return shown
 
-    return await look(connection_id, "current", read, FRESH_S)
+    return await shared_view(connection_id, "current", read, FRESH_S)
 
 
 async def work_under(lease: Lease, fresh_s: float, wait_s: float) -> dict[str, WorkState] | None:
@@ -166,13 +166,13 @@ async def checked(connection_id: str) -> None:
         raise HTTPException(404, f"There is no connection {connection_id!r} of type {HiveLockHook.conn_type}")
 
 
-async def look(
+async def shared_view(
     connection_id: str, what: Hashable, read: Callable[[HiveLockHook, int], View], max_age_s: float
 ) -> Shown:
-    """A view of a lock store, no older than *max_age_s*."""
+    """The view of a lock store that *read* makes for all users. It is no older than *max_age_s*."""
     await checked(connection_id)
 
-    def look() -> Shown:
+    def make() -> Shown:
         hook = HiveLockHook(connection_id)
         at_ms = now_ms(connection_id, hook.manager())
         with _uncollected():
@@ -184,7 +184,7 @@ async def look(
         _shown[connection_id, what] = shown
         return shown
 
-    return await reads.ask((connection_id, what), look, max_age_s)
+    return await reads.ask((connection_id, what), make, max_age_s)
 
 
 class Shown:

@@ -140,12 +140,12 @@ def current(
     queue = [(*row, holding[row[0].owner], (expected or {}).get(row[0].owner)) for row in _arrows(fitting)]
     blocking = {owner for _, arrows, *_ in queue for owner, _ in arrows}
     kept = _fitting(sorted(leases, key=lambda lease: (lease.owner not in blocking, lease.expires or lease.since)))
-    standing: defaultdict[str | None, list[Holder]] = defaultdict(list)
+    by_lease: defaultdict[str | None, list[Holder]] = defaultdict(list)
     for holder in shown_locks.holders if shown_locks else ():
-        standing[holder.lease_id].append(holder)
-    hives = standing.pop(None, [])
+        by_lease[holder.lease_id].append(holder)
+    hives = by_lease.pop(None, [])
     data = {
-        "leases": [_lease(owners, lease, standing.get(lease.id, ()), shown_locks) for lease in kept],
+        "leases": [_lease(owners, lease, by_lease.get(lease.id, ()), shown_locks) for lease in kept],
         "hive": [_hive(holder) for holder in hives[:MOST_LOCKS]] if shown_locks else None,
         "waiters": [_waiter(owners, *row) for row in queue] + [_sensor(owners, sensor) for sensor in sensors],
         "expires": expires,
@@ -190,7 +190,7 @@ def named(owners: Owners, data: dict[str, Any], dag_ids: Iterable[str] = ()) -> 
     return View({"installation": owners.installation, "owners": owners.rows, **data}, frozenset((*of_owners, *dag_ids)))
 
 
-def _lease(owners: Owners, lease: Lease, standing: Sequence[Holder], shown_locks: ShownLocks | None) -> dict[str, Any]:
+def _lease(owners: Owners, lease: Lease, holders: Sequence[Holder], shown_locks: ShownLocks | None) -> dict[str, Any]:
     row: dict[str, Any] = {
         "id": lease.id,
         "o": owners.index(lease.owner),
@@ -203,14 +203,14 @@ def _lease(owners: Owners, lease: Lease, standing: Sequence[Holder], shown_locks
     }
     if lease.expires is not None:
         row["expires"] = _ms(lease.expires)
-    if standing and standing[0].query:
-        row["query"] = standing[0].query[:MOST_QUERY]
+    if holders and holders[0].query:
+        row["query"] = holders[0].query[:MOST_QUERY]
     # A lease that was granted after that read has lost no lock. A lease without any lock has just been released.
     if (
-        standing
+        holders
         and shown_locks
         and _ms(lease.since) < shown_locks.at_ms
-        and (lost := {lock.object for lock in lease.locks} - {holder.object for holder in standing})
+        and (lost := {lock.object for lock in lease.locks} - {holder.object for holder in holders})
     ):
         row["lost"] = sorted(map(str, lost))
     return row
