@@ -112,7 +112,7 @@ class LockTrigger(StrictNames, BaseTrigger):
             self.log.info(
                 "Another process acts for this task. Airflow starts this trigger again if it still needs it: %s", error
             )
-            attempts.refused(self.task_instance, self._attempt(), error)
+            attempts.remember_refusal(self.task_instance, self._attempt(), error)
             await asyncio.sleep(AGAIN_S)
             # End as if cancelled. Then Airflow starts the trigger again if it still belongs to this triggerer. Any
             # other end without an event fails the task. Without an end, no trigger would wait for a task that comes back.

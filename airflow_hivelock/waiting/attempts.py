@@ -37,17 +37,16 @@ def of(ti: Any, attempt: int) -> int:
     return attempt if later is None else max(attempt, later)  # a malformed attempt is refused with the request
 
 
-def refused(ti: Any, attempt: int, error: Superseded) -> bool:
-    """Remember the attempt that refused the request of *ti* with *attempt*. Return False if it is not a later one.
+def remember_refusal(ti: Any, attempt: int, error: Superseded) -> None:
+    """Remember the later attempt that refused the request of *ti* with *attempt*.
 
     Call this only if the next request of *ti* is made after Airflow has confirmed it.
     """
     if ti is None or error.attempt <= attempt:
-        return False
+        return
     if len(_later) >= MOST:
         del _later[next(iter(_later))]
     _later[ti.id] = error.attempt
-    return True
 
 
 def as_current_try(ti: Any, ask: Callable[[], T], log: Any) -> T:
@@ -59,8 +58,9 @@ def as_current_try(ti: Any, ask: Callable[[], T], log: Any) -> T:
         return ask()
     except Superseded as error:
         attempt = of(ti, ti.try_number)
-        if error.attempt <= attempt or not _is_current(ti, log) or not refused(ti, attempt, error):
+        if error.attempt <= attempt or not _is_current(ti, log):
             raise
+        remember_refusal(ti, attempt, error)
         log_again(log, error.attempt)
     return ask()
 
