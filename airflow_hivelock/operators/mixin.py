@@ -274,7 +274,7 @@ class HiveLockMixin(SubmitsJobs, AcquiresLocks):
                 hive_jobs.check_database(self)
                 hive_jobs.take_no_locks(self, manager)
                 if not self._declared_to_end_with_process():
-                    hive_jobs.call_when_connected(self, self.submits)
+                    hive_jobs.call_when_connected(self, self.record_submission)
                 if self._killed and not resumed:  # no second signal would stop its job
                     raise AirflowException(f"{self.task_id} was killed before its work began")
                 yield

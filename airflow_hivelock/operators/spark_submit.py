@@ -70,7 +70,7 @@ class HiveLockedSparkSubmitOperator(HiveLockMixin, SparkSubmitOperator):
                     f"{self.task_id}: in cluster mode the job can outlive spark-submit, and its end would be unknown. "
                     "Set yarn_track_via_rm_api=True or track_driver_via_k8s_api=True"
                 )
-            self.submits()
+            self.record_submission()
             hook._conf = _driver_environment(hook) | hook._conf
             hook._process_spark_submit_log = partial(self._record_from, hook, hook._process_spark_submit_log)
         return hook

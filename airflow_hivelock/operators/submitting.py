@@ -57,11 +57,11 @@ class SubmitsJobs(BaseOperator):
             self._record_job(lambda: ResumableJob.submitted(self, job_id, before, context))
         return job_id
 
-    def submits(self) -> None:
+    def record_submission(self) -> None:
         """Record that this process submits work, for example to a cluster. Its end then does not show the end of that
         work."""
         if self._held is not None:
-            self._held.submits()
+            self._held.record_submission()
 
     def record_application(self, application: Application) -> None:
         """Record that the work is now *application*, for example the job on a cluster."""

@@ -108,7 +108,7 @@ class LeaseHolder:
             self._unwritten = True
             self._changed.set()
 
-    def submits(self) -> None:
+    def record_submission(self) -> None:
         """Record that the work can continue after its processes have ended."""
         if isinstance(self._application, Processes):
             self.record(replace(self._application, submits=True))
