@@ -362,16 +362,17 @@ def _capabilities(capabilities: Capabilities) -> Result:
 def _check(opened: Opened, tables: Sequence[str]) -> list[Finding]:
     """Check the protection of data, from Hive's own file and the answers of Hive's servers."""
     manager, catalog, named = opened.manager, opened.catalog, [LockObject.parse(table) for table in tables]
-    asked = catalog if isinstance(catalog, MetastoreCatalog) and not manager.capabilities.expires else None
-    site = opened.site if opened.site and (asked or hasattr(manager.backend, "settings")) else None
+    metastore = catalog if isinstance(catalog, MetastoreCatalog) and not manager.capabilities.expires else None
+    # If a server of Hive can be asked too, the file gets a check of its own.
+    site = opened.site if metastore or hasattr(manager.backend, "settings") else None
     findings = [*opened.findings, *(check(manager, site) if site else ())]
-    hive = asked or (None if site else opened.site)
+    hive = metastore or (None if site else opened.site)
     try:
         return findings + check(manager, hive, named, catalog, namespaces=site is None)
     except InvalidRequest:
         raise
     except HiveLockError as error:
-        if asked is None:
+        if metastore is None:
             raise
         findings.append(
             unprotected(f"the metastore did not say where Hive locks, so the protection cannot be checked: {error}")

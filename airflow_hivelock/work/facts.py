@@ -1,4 +1,4 @@
-"""The leases that tasks have got in this process, for those who ask after the work: OpenLineage's facet.
+"""The leases of this process's tasks. OpenLineage's facet has them, and is made after the work.
 
 A worker runs one task, but ``dag.test()`` runs all tasks of a DAG. So each lease is kept for its task.
 """
@@ -24,9 +24,8 @@ MOST_TASKS, MOST_LEASES = 100, 100
 class LeaseFacts:
     """A lease of a task.
 
-    :param token: the fencing token of the task's work under it, or else of the grant.
-    :param waited_s: how long the task waited for it, in seconds; None: it waited in another process, or another task
-        did.
+    :param token: the fencing token of the task's work under the lease, or else of the grant.
+    :param waited_s: how long the task waited for the lease, in seconds. None if another process or task waited.
     :param waited_for: the owners of its blockers.
     """
 
@@ -37,11 +36,11 @@ class LeaseFacts:
 
 
 _facts: dict[str, dict[str, LeaseFacts]] = {}
-"""By task and lease id."""
+"""The facts by task and lease id."""
 
 
 def granted(lease: Lease, wait: Round) -> None:
-    """Remember that a task has got *lease* after *wait*."""
+    """Remember that a task has acquired *lease* after *wait*."""
     if owner := Owner.parse(lease.owner):
         _keep([_task(owner)], LeaseFacts(lease.id, lease.token, wait.waited_s, wait.waited_for))
 
@@ -55,7 +54,7 @@ def works(lease: Lease, work: Work) -> None:
 
 
 def of(owner: Owner) -> list[LeaseFacts]:
-    """The leases of a task, of all its holds, in their order."""
+    """The leases of a task, including those of its ``hold()`` calls, the oldest first."""
     return list(_facts.get(_task(owner), {}).values())
 
 
@@ -69,10 +68,10 @@ def _keep(names: Iterable[str], facts: LeaseFacts) -> None:
         before = leases.get(facts.lease_id)
         known = before if before is not None and facts.waited_s is None else facts
         leases[facts.lease_id] = replace(known, token=max(facts.token, known.token))
-        _leave(leases, MOST_LEASES)
-    _leave(_facts, MOST_TASKS)
+        _drop_oldest(leases, MOST_LEASES)
+    _drop_oldest(_facts, MOST_TASKS)
 
 
-def _leave(entries: dict[str, Any], most: int) -> None:
+def _drop_oldest(entries: dict[str, Any], most: int) -> None:
     while len(entries) > most:
         del entries[next(iter(entries))]
