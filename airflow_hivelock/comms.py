@@ -140,7 +140,7 @@ async def state_of(owner: Owner) -> str | None:
 
 
 async def run_of(owner: Owner) -> tuple[str | None, dict[str, str]]:
-    """The results of :func:`run_state` and :func:`run_states` for the owner's run, from a trigger.
+    """The results of :func:`run_state` and :func:`all_task_states` for the owner's run, from a trigger.
 
     :raises CannotTell: Airflow did not answer.
     """
@@ -208,7 +208,7 @@ def task_states(dag_id: str, run_id: str, task_ids: Iterable[str]) -> dict[tuple
     return states
 
 
-def run_states(dag_id: str, run_id: str) -> dict[str, str]:
+def all_task_states(dag_id: str, run_id: str) -> dict[str, str]:
     """The states of all task instances of a run, by Airflow's name of the task instance.
 
     :raises CannotTell: Airflow did not answer.

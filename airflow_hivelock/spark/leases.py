@@ -141,9 +141,9 @@ class DriverLeases:
             try:
                 ended = self._ended_in_spark(error)
             finally:
-                self._leave(held) if ended else self._abandon(held)
+                self._release(held) if ended else self._abandon(held)
             raise
-        if not self._leave(held):
+        if not self._release(held):
             raise LockLost(
                 f"the lease of {lease.owner} ended while {query[:80]!r} ran: another job may have changed its data, so do "
                 "not trust its result"
@@ -230,7 +230,7 @@ class DriverLeases:
             self._renewal.release(lease)
             raise
 
-    def _leave(self, held: HeldLease) -> bool:
+    def _release(self, held: HeldLease) -> bool:
         """Release the lease. Return whether it was held until now."""
         self._forget(held)
         return self._renewal.release(held.lease) and held.lost is None

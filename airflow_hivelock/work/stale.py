@@ -136,4 +136,4 @@ def _of_task(owner: Owner) -> Verdict:
 def _run(owner: Owner) -> tuple[str | None, dict[str, str]]:
     state = comms.run_state(owner.dag_id, owner.run_id)
     over = state in comms.FINISHED_RUN
-    return state, comms.run_states(owner.dag_id, owner.run_id) if over else {}
+    return state, comms.all_task_states(owner.dag_id, owner.run_id) if over else {}
