@@ -8,7 +8,7 @@ from dataclasses import asdict
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, TypeVar
 
-from airflow.providers.common.compat.sdk import AirflowException, TaskDeferred
+from airflow.providers.common.compat.sdk import AirflowException, BaseOperator, TaskDeferred
 
 from airflow_hivelock import metrics
 from airflow_hivelock.compat import AirflowRescheduleException
@@ -34,6 +34,10 @@ RESCHEDULE = timedelta(minutes=1)
 
 GLANCE_S = 1.0
 """The time between two checks of a waiting worker whether it was killed, in seconds."""
+
+
+class TaskKilled(BaseException):
+    """Airflow kills the task. No Exception, so that the task's own code does not handle it and continue."""
 
 
 class AcquiresLocks(NamesLocks):
@@ -155,6 +159,11 @@ class AcquiresLocks(NamesLocks):
         # This runs in a signal handler. The interrupted wait or acquisition has to finish its step.
         self._killed = True
         super().on_kill()
+
+    @property
+    def _stops(self) -> bool:
+        """Whether the operator can stop its work. A function of Python, for example, has no ``on_kill()`` of its own."""
+        return getattr(super().on_kill, "__func__", None) is not BaseOperator.on_kill
 
     def _patiently(self, ask: Callable[[], T]) -> T:
         """Return the result of *ask* when the lock store answers. Use it if the task cannot return to the triggerer."""

@@ -21,7 +21,7 @@ from airflow_hivelock.links import HiveLocksLink
 from airflow_hivelock.locks.errors import AccessDenied, CannotTell, InvalidRequest, LockLost, StoreUnavailable
 from airflow_hivelock.locks.model import Lease
 from airflow_hivelock.operators import hive_jobs, triggering
-from airflow_hivelock.operators.acquiring import AcquiresLocks, check_unanswered
+from airflow_hivelock.operators.acquiring import AcquiresLocks, TaskKilled, check_unanswered
 from airflow_hivelock.operators.assets import names_of_assets
 from airflow_hivelock.operators.base import NamesLocks
 from airflow_hivelock.operators.inspection import check_order
@@ -170,9 +170,15 @@ class HiveLockMixin(SubmitsJobs, AcquiresLocks):
             self._stop_work()
             return
         self._killed = True
-        # Work in this process continues after the signal's handler, and releases the lease at its end.
-        if self._held is not None and self._stop_and_end_work(self._held) and not self._held.works_here:
-            self._held.release()
+        held = self._held
+        if held is None or not self._stop_and_end_work(held):
+            return
+        if not held.works_here:
+            held.release()
+        # Work in this process continues after this signal handler, and releases the lease at its end. If nothing stops it,
+        # Airflow kills the process seconds later, and only this host could see that the work has ended.
+        elif held.entered and not self._stops:
+            raise TaskKilled(f"{self.task_id} was killed")
 
     def use_lease(self, lease: Lease, work: Work) -> None:
         """Called before the work starts, with the lease, and the work's name and token."""
@@ -298,7 +304,7 @@ class HiveLockMixin(SubmitsJobs, AcquiresLocks):
                 raise held.lost from error
             triggering.check_error(self.task_id, error)
             raise
-        except BaseException:  # for example a time-out, while the work still runs
+        except BaseException:  # a kill or a time-out, while the work still runs
             over = self._stop_and_end_work(held)
             raise
         finally:

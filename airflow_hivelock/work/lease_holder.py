@@ -144,6 +144,11 @@ class LeaseHolder:
         return self.job is None and self._over_at is None
 
     @property
+    def entered(self) -> bool:
+        """Whether the block that holds the lease has begun."""
+        return self._thread.ident is not None
+
+    @property
     def may_submit(self) -> bool:
         """Whether the processes can submit work to a cluster."""
         return isinstance(self._application, Processes) and self._application.submits

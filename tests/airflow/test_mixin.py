@@ -10,13 +10,13 @@ from unittest.mock import Mock
 import pytest
 from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
 from airflow.providers.standard.operators.bash import BashOperator
-from airflow.sdk import BaseOperator, task
+from airflow.sdk import BaseOperator, get_current_context, task
 
 from airflow_hivelock import HiveLockedSparkSubmitOperator, HiveLockMixin, HiveLockOperator, HiveUnlockOperator
 from airflow_hivelock.locks import StoreUnavailable
 from airflow_hivelock.spec import Owner
 from airflow_hivelock.work import lease_holder
-from tests.airflow.tasks import DAY, NAMES, OBJECT, Defers, LockedWork, Work, dag, holders
+from tests.airflow.tasks import DAY, NAMES, OBJECT, Acts, Defers, LockedWork, Work, dag, holders
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -109,7 +109,7 @@ def test_it_renews_its_lease_and_bears_an_outage(
 def test_a_kill_stops_the_work_and_frees_the_locks_once_the_tasks_own_code_has_ended(
     ends: str, manager: LockManager, run: Run, before: Callable[..., None]
 ) -> None:
-    """A function of Python continues after the handler of SIGTERM, until Airflow kills its process seconds later."""
+    """What the operator waits for continues after the handler of SIGTERM, for example a statement."""
     order: list[str] = []
 
     def act(work: Work) -> None:
@@ -123,6 +123,29 @@ def test_a_kill_stops_the_work_and_frees_the_locks_once_the_tasks_own_code_has_e
         LockedWork(task_id="work", act=act, at_stop=lambda: order.append("stopped"), **NAMES)
     assert run(works, logical_date=DAY).tasks == {"work": "failed" if ends == "raises" else "success"}
     assert order == ["stopped", "writes on", "released"]
+    assert not manager.show()
+
+
+def test_a_kill_ends_a_function_that_nothing_stops_and_frees_the_locks(
+    manager: LockManager, run: Run, before: Callable[..., None]
+) -> None:
+    """Otherwise Airflow kills the process seconds later, and only its host can see that it has ended."""
+    order: list[str] = []
+
+    def act() -> None:
+        try:
+            get_current_context()["ti"].task.on_kill()
+            order.append("writes on")
+        except Exception:  # noqa: BLE001 - as a user's function may
+            order.append("goes on after an error")
+        finally:
+            order.append("cleans up")
+
+    before("release", lambda _: order.append("released"))
+    with dag() as works:
+        Acts(task_id="work", act=act, retries=1, retry_delay=timedelta(0), **NAMES)
+    assert run(works, logical_date=DAY).tasks == {"work": "failed"}
+    assert order == ["cleans up", "released"] * 2
     assert not manager.show()
 
 

@@ -112,6 +112,9 @@ ROWS.at_work("marked_success", "marked success", TASK, "own", marked("success"),
 ROWS.at_work("run_marked_failed", "its run marked failed", TASK, "own", run_marked("failed"), ends)
 ROWS.at_work("run_deleted", "its run marked failed and deleted", TASK, "own", deleted, ends)
 ROWS.at_work("cleared", "cleared", TASK, "own", cleared("job"), writers(2))
+ROWS.at_work(
+    "function_marked_failed", "a function on another host marked failed", TASK, "own_function", marked("failed"), ends
+)
 ROWS.at_work("run_timed_out", "dagrun_timeout", TASK, "own_run_timed", over, ends)
 ROWS.at_work("timed_out", "execution_timeout", TASK, "own_timed", reached("failed"))
 

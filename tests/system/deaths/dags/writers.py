@@ -13,13 +13,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from airflow.providers.standard.operators.bash import BashOperator
+from airflow.providers.standard.operators.python import PythonOperator
 from airflow.sdk import DAG, Variable
 
 from airflow_hivelock import HiveLockMixin, HiveLockOperator, HiveUnlockOperator, release_locks
 from tests.system.deaths import writer
 from tests.system.deaths.play import DAY, LATER_DAY, NEXT_DAY, NO_SLOTS
 from tests.system.deaths.remote import Remote
-from tests.system.deaths.shape import AT_ONCE, command, look, names, options
+from tests.system.deaths.shape import AT_ONCE, command, look, names, options, words
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -52,6 +53,10 @@ def on_worker(context: Any) -> None:
 
 
 class LockedBash(HiveLockMixin, BashOperator):
+    pass
+
+
+class LockedFunction(HiveLockMixin, PythonOperator):
     pass
 
 
@@ -125,6 +130,15 @@ elsewhere("elsewhere_called", **CALLED)
 elsewhere("elsewhere_timed", defer_for=timedelta(seconds=TASK_S))
 elsewhere("elsewhere_run_timed", dag=RUN_TIMED)
 elsewhere("elsewhere_kept", NEXT_DAY, lease_duration=timedelta(seconds=60))
+
+with DAG("own_function", **options()):
+    LockedFunction(
+        task_id="job",
+        python_callable=lambda *paths: writer.main(*map(Path, paths)),
+        op_args=words()[3:],
+        pre_execute=on_worker,
+        **names(),
+    )
 
 with DAG("own_three", **options()):
     for _n in range(3):
