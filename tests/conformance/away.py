@@ -15,6 +15,20 @@ if TYPE_CHECKING:
 
 
 class GoingAway(Suite):
+    @where(invites=None)
+    def test_at_its_turn_a_deferred_request_takes_no_lock(self, manager: LockManager, other: LockManager) -> None:
+        """Otherwise a rerun of a year locks all its days while a few have a worker slot."""
+        holder = other.acquire(owner="holder", writes=[DAY1])
+        deferred = Polling.queued(manager, "late", writes=[DAY1], deferred=DeferredGrant())
+        other.release(holder)
+        assert deferred.free().until is None
+        assert manager.show() == []
+        assert other.release(other.acquire(owner="quicker", writes=[DAY1]))
+        with_slot = Polling(manager, "late", writes=[DAY1], deferred=DeferredGrant(has_slot=True)).granted()
+        again = Polling(other, "late", writes=[DAY1], attempt=2, deferred=DeferredGrant()).granted()
+        assert again.id == with_slot.id, "an owner that holds its lease keeps it"
+        assert other.release(again)
+
     @where(prioritized=True)
     def test_a_deferred_request_goes_away_and_blocks_no_request(self, manager: LockManager, other: LockManager) -> None:
         deferred = Polling(manager, "late", writes=[DAY1], deferred=DeferredGrant())

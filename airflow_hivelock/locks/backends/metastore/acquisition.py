@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from airflow_hivelock.locks import queueing, rules
-from airflow_hivelock.locks.backend import Blocked
+from airflow_hivelock.locks.backend import Blocked, NeedsSlot
 from airflow_hivelock.locks.backends.metastore.row import (
     Conflicts,
     Metadata,
@@ -50,13 +50,19 @@ class MetastoreAcquisition:
         self._number: int | None = None
         self._asked = False
         self._granted = False
+        self._held = False
+        """Whether the owner held the lease before this request."""
         self._pauses = pauses(FIRST_RECHECK_S, math.inf, GROWTH)
 
-    def step(self) -> Lease | Blocked:
+    def step(self) -> Lease | NeedsSlot | Blocked:
         with self._store.client() as client:
             outcome = self._step(client)
-            if isinstance(outcome, Blocked) and self._request.has_slot:
-                self._give_back(client)
+            if isinstance(outcome, Blocked):
+                if self._request.has_slot:
+                    self._give_back(client)
+            elif self._request.deferred and not self._request.has_slot and not self._held:
+                self._give_back(client)  # a request cannot stay in the metastore's queue without its locks
+                return NeedsSlot()
         return outcome
 
     def _step(self, client: LockClient) -> Lease | Blocked:
@@ -101,6 +107,7 @@ class MetastoreAcquisition:
         """Continue the owner's existing request, or make one; return whether it is granted."""
         if (existing := self._existing(client)) is not None:
             self._number, self._granted = existing.id, not existing.waiting
+            self._held = self._granted
             return bool(client.check(existing.id))
         self._number, granted = self._ask(client)
         return granted
@@ -174,7 +181,7 @@ class MetastoreAcquisition:
         return any(row.id < number and row.metadata is not None and row.metadata.owner == owner for row in rows)
 
     def _give_back(self, client: LockClient) -> None:
-        self._granted = False
+        self._granted = self._held = False
         if self._number is not None:
             client.unlock(self._number)
             self._number = None
