@@ -60,7 +60,7 @@ class MetastoreAcquisition:
             if isinstance(outcome, Blocked):
                 if self._request.has_slot:
                     self._give_back(client)
-            elif self._request.deferred and not self._request.has_slot and not self._held:
+            elif queueing.at_turn(self._request.deferred) is not queueing.Ruling.GRANT and not self._held:
                 self._give_back(client)  # a request cannot stay in the metastore's queue without its locks
                 return NeedsSlot()
         return outcome
