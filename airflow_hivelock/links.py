@@ -41,7 +41,7 @@ class HiveLocksLink(BaseOperatorLink):
     def get_link(self, operator: Any, *, ti_key: TaskInstanceKey) -> str:
         connection = getattr(operator, "hivelock_conn_id", None)
         if connection is None and hasattr(operator, "partial_kwargs"):
-            # The API server has no operator of a map index, to which Airflow adds the default_args.
+            # Airflow adds default_args only to the operators of single map indexes. The API server has none of these.
             connection = {**(operator.dag.default_args or {}), **operator.partial_kwargs}.get("hivelock_conn_id")
         return page_link(ti_key, connection)
 

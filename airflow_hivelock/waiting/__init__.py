@@ -95,7 +95,7 @@ class MarkedBlocker:
 class SeenBlockers:
     """The present and past blockers of a waiter, for its log.
 
-    The waiter marks those whose runs it wants to know. A trigger then asks Airflow about the marked blockers.
+    The waiter marks some blockers. A trigger then asks Airflow about the runs of these.
 
     :param before: the owners from earlier rounds.
     """

@@ -127,7 +127,7 @@ class Round:
         return replace(self, number=self.number or 1, unanswered=self.unanswered + 1, until_s=0.0)
 
     def without_deferred_grant(self) -> Round:
-        """A copy in which the trigger acquires the locks, and keeps them for the task."""
+        """A copy of this round. In it, the trigger acquires the locks and keeps them for the task."""
         return replace(self, number=0)
 
     def arguments(self) -> dict[str, Any]:

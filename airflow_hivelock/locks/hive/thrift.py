@@ -249,7 +249,7 @@ _opening = threading.local()
 
 
 class _Silent:
-    """A socket that only raises the error of a failed connection. Thrift also logs each one, often with a traceback.
+    """A socket that raises the error of a failed connection, but does not log it as Thrift does.
 
     A waiter tries for minutes, and logs the outage once.
     """

@@ -208,7 +208,7 @@ class ResumableJob(Job):
         """Whether the job itself has not ended. Its service may have started it again after its end."""
         _, context = self._own_task()
         status = operator.get_job_status(self.job_id, context)
-        # As it is, because some operators compare it with the members of an enum, whose text differs from its value.
+        # Pass on the status itself, not its text: some operators compare it with the members of an enum.
         active, state = bool(operator.is_job_active(status)), str(getattr(status, "value", status)).upper()
         if not active and state.startswith(_FORGOTTEN):
             raise NotFound(
