@@ -38,7 +38,9 @@ def test_a_server_that_was_away_for_long_is_tried_again_within_seconds(monkeypat
     assert zk._conn_retry.max_delay <= 5
 
 
-def test_certificates_that_are_replaced_are_read_again_by_the_next_connection(tmp_path: Path) -> None:
+def test_certificates_that_are_replaced_are_read_again_by_the_next_connection(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     """A triggerer runs for months, and a certificate may last for a day."""
 
     def serve(server: socket.socket) -> None:
@@ -61,5 +63,7 @@ def test_certificates_that_are_replaced_are_read_again_by_the_next_connection(tm
         ca.write_bytes(new.ca.read_bytes())
         handler.create_connection(address, hostname="127.0.0.1", timeout=HANG_S).close()
         ca.write_text("half of a fi")
+        assert not caplog.records
         handler.create_connection(address, hostname="127.0.0.1", timeout=HANG_S).close()
         thread.join(HANG_S)
+    assert str(ca) in caplog.text, "nobody learns that the next restart fails"

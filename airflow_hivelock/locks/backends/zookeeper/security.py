@@ -8,9 +8,9 @@ reading for all.
 
 from __future__ import annotations
 
+import logging
 import re
 import socket
-from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any, Self
@@ -26,6 +26,8 @@ from airflow_hivelock.locks.url import need, tls, truth
 if TYPE_CHECKING:
     import ssl
     from collections.abc import Callable, Iterable, Sequence
+
+log = logging.getLogger(__name__)
 
 AUTH = ("NONE", "DIGEST", "SASL", "KERBEROS")
 VERIFY = ("full", "ca", "none")
@@ -188,8 +190,10 @@ class _TLS(SequentialThreadingHandler):  # type: ignore[misc]
         self, address: tuple[str, int], hostname: Any = None, timeout: float | None = None, **_: Any
     ) -> ssl.SSLSocket:
         name = self._names.setdefault(address, str(hostname))
-        with suppress(AccessDenied):  # the files are being replaced right now
+        try:
             self._context = self._reads()
+        except AccessDenied as error:  # perhaps the files are being replaced right now
+            log.warning("The session keeps its earlier TLS files: %s", error)
         plain = socket.create_connection(address, timeout)
         try:
             plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
