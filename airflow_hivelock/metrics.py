@@ -27,7 +27,8 @@
 ``hivelock.suspect``             gauge    suspect leases: the keeper cannot check their work
 ===============================  =======  ============================================================================
 
-The keeper sends the gauges.
+The keeper sends the gauges. It also adds 0 to each counter: Prometheus sees only the rise of a counter that it already
+knows, so an alert would miss the first event.
 """
 
 from __future__ import annotations
@@ -48,6 +49,18 @@ if TYPE_CHECKING:
     from airflow_hivelock.locks.model import Lease, Waiter
 
 log = structlog.get_logger(__name__)
+
+COUNTERS = (
+    "acquired",
+    "invited",
+    "invited.lapsed",
+    "slots_given_back",
+    "released",
+    "timeout",
+    "lost",
+    "force_released",
+    "store_error",
+)
 
 
 def acquired(wait_s: float) -> None:
@@ -115,7 +128,7 @@ def store_failed() -> None:
 def standing(
     leases: Sequence[Lease], waiters: Sequence[Waiter], now: datetime, installation: str, suspect: int
 ) -> None:
-    """Set the gauges of one Airflow from all leases and waiters of the lock store.
+    """Set the gauges of one Airflow from all leases and waiters of the lock store, and add 0 to its counters.
 
     :param now: the time by the store's clock.
     :param installation: the id of the Airflow. Leases and waiters of others are left out.
@@ -134,6 +147,8 @@ def standing(
     for what in (WaitsFor.LEASE, WaitsFor.SLOT):
         _emit(stats.gauge, f"hivelock.waiting.{what.value}", len(waiting[what]))
     _emit(stats.gauge, "hivelock.suspect", suspect)
+    for name in COUNTERS:
+        _emit(stats.incr, f"hivelock.{name}", 0)
 
 
 def _emit(send: Any, *what: Any) -> None:

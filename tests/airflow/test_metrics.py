@@ -149,6 +149,7 @@ def test_the_keeper_tells_how_many_hold_and_wait(told: dict[str, list[float]], m
     asyncio.run(HiveLockKeeper()._keep())
     waiting.withdraw()
     assert (told["hivelock.leases"], told["hivelock.waiting"], told["hivelock.suspect"]) == ([1], [1], [0])
+    assert told["hivelock.lost"] == [0], "Prometheus would miss the first loss"
 
 
 def test_the_keeper_tells_of_the_longest_wait_and_the_oldest_lease(

@@ -105,6 +105,8 @@ def queries() -> Iterator[str]:
 def test_the_documents_have_each_metric_that_is_sent_and_no_other(sent: dict[str, str]) -> None:
     documented = dict(re.findall(r"^``(hivelock[\w.]+)`` +(\w+)", metrics.__doc__ or "", re.MULTILINE))
     assert documented == sent
+    counters = {f"hivelock.{name}" for name in metrics.COUNTERS}
+    assert counters == {name for name, kind in sent.items() if kind == "counter"}
 
 
 def test_the_board_shows_each_metric_and_no_other(sent: dict[str, str]) -> None:
