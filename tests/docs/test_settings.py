@@ -13,7 +13,7 @@ from airflow.configuration import conf
 from airflow.models import Connection
 from airflow.sdk._shared.secrets_masker import SecretsMasker
 
-from airflow_hivelock import metrics
+from airflow_hivelock import HiveLockHook, metrics
 from airflow_hivelock.locks.hive import properties
 from airflow_hivelock.locks.plan import plan_statements
 from airflow_hivelock.locks.statements.parse import parse
@@ -80,13 +80,19 @@ def test_alerts_are_on_metrics_that_there_are(block: Block) -> None:
 
 @of(Kind.KUBERNETES)
 def test_pods_and_roles_say_what_is_asked_for(block: Block) -> None:
-    said = yaml.safe_load(block.text)
-    if said.get("kind") == "Role":
-        assert said["rules"] == [{"apiGroups": [""], "resources": ["pods"], "verbs": ["get", "list"]}]
-    else:
-        assert [(each["name"], each["valueFrom"]["fieldRef"]) for each in said["env"]] == [
-            (POD_UID, {"fieldPath": "metadata.uid"})
-        ]
+    match yaml.safe_load(block.text):
+        case {"kind": "Role", "rules": rules}:
+            assert rules == [{"apiGroups": [""], "resources": ["pods"], "verbs": ["get", "list"]}]
+        case {"kind": "RoleBinding", "roleRef": role}:
+            assert any(f"name: {role['name']}," in other.text for other in blocks(Kind.KUBERNETES) if other != block)
+        case {"images": {"airflow": image}, "secret": [connection]}:
+            assert image.keys() == {"repository", "tag"}
+            assert connection.keys() == {"envName", "secretName", "secretKey"}
+            assert connection["envName"] == "AIRFLOW_CONN_" + HiveLockHook.default_conn_name.upper()
+        case {"env": [variable]}:
+            assert variable == {"name": POD_UID, "valueFrom": {"fieldRef": {"fieldPath": "metadata.uid"}}}
+        case other:
+            pytest.fail(f"{block}: {other}")
 
 
 def test_every_property_of_a_hive_site_is_in_the_tables() -> None:

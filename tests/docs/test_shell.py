@@ -12,6 +12,7 @@ import subprocess
 import tomllib
 from dataclasses import dataclass
 from doctest import ELLIPSIS, NORMALIZE_WHITESPACE, OutputChecker
+from importlib.metadata import metadata
 from importlib.util import find_spec
 from itertools import groupby
 from typing import TYPE_CHECKING
@@ -100,6 +101,8 @@ class Pages:
                 assert extra in PACKAGE["optional-dependencies"], command
             case ["pip", "install", *packages] if packages[0].startswith("kazoo"):
                 assert set(packages) <= {*PACKAGE["dependencies"], "tabulate"}, command
+            case ["pip", "install", airflow] if found := re.fullmatch(r"apache-airflow\[(\w+)\]==[\d.]+", airflow):
+                assert found[1] in metadata("apache-airflow").get_all("Provides-Extra", []), command
             case ["pip", "install", package]:
                 name, extras = re.fullmatch(r"([\w-]+)(?:\[([\w,]+)\])?", package).groups()  # type: ignore[union-attr]
                 assert name == PACKAGE["name"], f"{command}: this is {PACKAGE['name']}"
