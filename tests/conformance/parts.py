@@ -138,6 +138,15 @@ class GivingBack(Suite):
         assert left is not None
         assert _names(left) == ["dw", "dw.flights"]
 
+    @where(parts=True)
+    def test_a_name_with_a_separator_of_lines_is_one_name(self, manager: LockManager) -> None:
+        carrier, hour = "dw.flights/carrier=a\u2028b c", "dw.flights/carrier=a\u2028b c/hr=4"
+        left = manager.release(manager.acquire(owner="me", reads=[carrier], writes=[hour]), objects=[hour])
+        assert left is not None
+        assert _names(left) == ["dw", "dw.flights", carrier]
+        assert manager.leases() == [left]
+        assert manager.release(left)
+
     @where(parts=True, limits=True)
     def test_the_lease_of_a_group_goes_with_the_last_part(self, manager: LockManager, other: LockManager) -> None:
         one = LeaseLimit("reruns", 1)

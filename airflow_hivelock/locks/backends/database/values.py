@@ -64,7 +64,8 @@ def _read(parse: Callable[[str], Read], text: str, what: str) -> Read:
 
 
 def _objects(text: str) -> frozenset[LockObject]:
-    return frozenset(map(LockObject.parse, text.splitlines()))
+    # Not splitlines(), which also splits at U+2028. A name may contain that, but no line feed.
+    return frozenset(map(LockObject.parse, filter(None, text.split("\n"))))
 
 
 @lru_cache(maxsize=128)  # a process that renews leases reads the same ones repeatedly
