@@ -234,8 +234,8 @@ test-hives: $(EXECS:%=$(VENV)/hives/%) $(EXECS:%=$(VENV)/hives/exec-%) $(METASTO
 test-mysql: install
 	command -v mariadbd >/dev/null || (apt-get update -qq && DEBIAN_FRONTEND=noninteractive \
 		apt-get install -y -qq --no-install-recommends mariadb-server)
-	MARIADB=1 $(BIN)/python -m pytest -n 2 --dist loadfile tests/backends/test_mysql.py tests/backends/test_conformance.py \
-		tests/backends/test_database.py tests/backends/test_state_machine.py tests/system/leases \
+	MARIADB=1 $(BIN)/python -m pytest -n 2 --dist loadfile tests/backends/test_mysql.py tests/backends/test_mysql_logins.py \
+		tests/backends/test_conformance.py tests/backends/test_database.py tests/backends/test_state_machine.py tests/system/leases \
 		tests/system/histories/test_rows.py tests/system/histories/test_row_histories.py -k mysql
 
 # Wheels of this version and of two later ones, which are patches, each in a folder of its own.

@@ -27,6 +27,15 @@ def database(manager: LockManager) -> store.Store:
     return manager.backend.store
 
 
+def ask(manager: LockManager, statement: str) -> list[Any]:
+    return list(database(manager).read(lambda connection: connection.execute(text(statement)).all()))
+
+
+def do(manager: LockManager, *statements: str) -> None:
+    for statement in statements:
+        database(manager).read(lambda connection: connection.execute(text(statement)))  # noqa: B023
+
+
 def change(manager: LockManager, **values: object) -> None:
     """Have every request be otherwise."""
     kept = database(manager)

@@ -1,4 +1,4 @@
-"""What only MySQL and MariaDB can be asked, on a real MariaDB: its row, its sessions, its defaults; and what a URL may say."""
+"""What only MySQL and MariaDB can be asked, on a real MariaDB: its row, its sessions, its defaults."""
 
 from __future__ import annotations
 
@@ -6,31 +6,24 @@ import threading
 import time
 from concurrent.futures import Future, ThreadPoolExecutor
 from datetime import UTC, datetime
-from pathlib import Path
-from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 from sqlalchemy import inspect, text, update
 
 from airflow_hivelock.locks import (
-    AccessDenied,
     HiveLockError,
     Lease,
     LockObject,
     LockTimeout,
     StoreCorrupted,
     StoreUnavailable,
-    Unsupported,
     connect,
     rules,
 )
 from airflow_hivelock.locks.backends.database import DatabaseBackend, mysql
-from airflow_hivelock.locks.backends.database.mysql_session import Login
-from tests.backends.databases import DAY, HANG_S, database, round_trips, wait_until
+from tests.backends.databases import DAY, HANG_S, ask, database, do, round_trips, wait_until
 from tests.conformance import Polling
-from tests.support.servers import MariaDBServer
-from tests.support.servers.certificates import Authority
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -38,17 +31,9 @@ if TYPE_CHECKING:
     from airflow_hivelock.locks import LockManager
     from airflow_hivelock.locks.backends.database.candidate import Living
     from airflow_hivelock.locks.backends.database.transaction import StoreTransaction
+    from tests.support.servers import MariaDBServer
 
 integration = pytest.mark.integration
-
-
-def ask(manager: LockManager, statement: str) -> list[Any]:
-    return list(database(manager).read(lambda connection: connection.execute(text(statement)).all()))
-
-
-def do(manager: LockManager, *statements: str) -> None:
-    for statement in statements:
-        database(manager).read(lambda connection: connection.execute(text(statement)))  # noqa: B023
 
 
 def grant(manager: LockManager, transaction: StoreTransaction, owner: str) -> None:
@@ -311,90 +296,3 @@ def test_tables_are_of_innodb_and_tell_names_by_each_byte(mysql_url: str) -> Non
         of_ours = f"WHERE table_schema = '{schema}' AND table_type = 'BASE TABLE'"
         made = ask(manager, f"SELECT DISTINCT engine, table_collation FROM information_schema.tables {of_ours}")
         assert [tuple(row) for row in made] == [("InnoDB", "utf8mb4_bin")]
-
-
-# Logins.
-
-
-@integration
-def test_who_is_not_let_in_is_told_so(mariadb: MariaDBServer, mysql_url: str) -> None:
-    with connect(mysql_url) as manager:
-        schema = database(manager).tables.schema
-        # By default every user may do everything in databases named test…
-        do(manager, "DELETE FROM mysql.db", "FLUSH PRIVILEGES")
-        do(manager, "CREATE OR REPLACE USER ann IDENTIFIED BY 'hush-日本'", "CREATE OR REPLACE USER bob")
-        do(manager, f"GRANT SELECT, INSERT, UPDATE, DELETE ON {schema}.* TO ann", f"GRANT SELECT ON {schema}.* TO bob")
-    at = f"127.0.0.1:{mariadb.port}/{schema}"
-    with connect(f"mysql://ann:hush-%E6%97%A5%E6%9C%AC@{at}?schema={schema}") as manager:
-        assert manager.release(manager.acquire(owner="me", writes=[DAY]))
-    for login, said in (("ann:wrong", "1045"), ("ann", "1045"), ("nobody", "1045|1044")):
-        with pytest.raises(AccessDenied, match=said) as refused:
-            connect(f"mysql://{login}@{at}?schema={schema}")
-        assert "wrong" not in str(refused.value)
-    with connect(f"{mariadb.url}?prefix=plain_") as manager:
-        rights = "SELECT, INSERT, UPDATE, DELETE, CREATE, INDEX, CREATE VIEW"  # as the guide has them
-        do(manager, "CREATE DATABASE IF NOT EXISTS carols", "CREATE OR REPLACE USER carol")
-        do(manager, f"GRANT {rights} ON carols.* TO carol")
-    with connect(f"mariadb://carol@127.0.0.1:{mariadb.port}/carols") as manager:
-        assert manager.release(manager.acquire(owner="me", writes=[DAY]))
-    with connect(f"mysql://bob@{at}?schema={schema}") as manager, pytest.raises(AccessDenied, match="1142"):
-        manager.acquire(owner="me", writes=[DAY])
-    with pytest.raises(AccessDenied, match="SSL"):
-        connect(f"mysql://bob@{at}?schema={schema}&ssl_mode=required")
-
-
-@integration
-@pytest.mark.usefixtures("mariadb_asked_for")
-def test_tls_is_checked_as_far_as_it_is_asked_for(tmp_path: Path) -> None:
-    ours, stranger = Authority(tmp_path / "ours"), Authority(tmp_path / "stranger")
-    with TemporaryDirectory() as readable:  # for the user that the server runs as
-        pem = Path(readable) / "server.pem"
-        pem.write_bytes(ours.issue("localhost").read_bytes())
-        for path in (pem.parent, pem):
-            path.chmod(0o755)
-        with MariaDBServer(tmp_path, config={"ssl-cert": str(pem), "ssl-key": str(pem)}) as server:
-            with connect(server.url) as manager:
-                do(manager, "CREATE USER ann IDENTIFIED BY 'hush' REQUIRE SSL", "GRANT ALL ON test.* TO ann")
-            for host, options in (
-                ("localhost", f"ssl_ca={ours.ca}"),
-                ("127.0.0.1", f"ssl_ca={ours.ca}&ssl_mode=VERIFY_CA"),
-                ("127.0.0.1", "ssl_mode=required"),
-                ("127.0.0.1", ""),
-            ):
-                with connect(f"mysql://ann:hush@{host}:{server.port}/test?{options}") as manager:
-                    assert manager.release(manager.acquire(owner="me", writes=[DAY]))
-            for host, options, said in (
-                ("localhost", f"ssl_ca={stranger.ca}", "certificate verify failed"),
-                ("localhost", "ssl_mode=verify_identity", "certificate verify failed"),
-                ("127.0.0.1", f"ssl_ca={ours.ca}", "certificate verify failed"),
-                ("localhost", "ssl_ca=/nowhere.pem", "ssl_ca cannot be used"),
-                ("localhost", "ssl_mode=disabled", "1045"),
-            ):
-                with pytest.raises(AccessDenied, match=said):
-                    connect(f"mysql://ann:hush@{host}:{server.port}/test?{options}")
-
-
-@pytest.mark.parametrize(
-    ("said", "old"),
-    [
-        ("5.7.44-log", True),
-        ("8.0.36", False),
-        ("8.4.3-commercial", False),
-        ("5.5.5-10.5.23-MariaDB-log", True),
-        ("5.5.5-10.6.18-MariaDB", False),
-        ("11.4.2-MariaDB-ubu2404", False),
-    ],
-)
-def test_a_server_that_is_too_old_is_refused(said: str, old: bool) -> None:
-    class Answers:
-        def get_server_info(self) -> str:
-            return said
-
-    login = Login({}, 2.5)
-    if old:
-        with pytest.raises(Unsupported, match=r"MySQL 8\.0 or MariaDB 10\.6"):
-            login._variables(Answers())
-    else:
-        variables = dict(login._variables(Answers()))
-        assert ("max_statement_time" in variables) is ("MariaDB" in said)
-        assert variables["innodb_lock_wait_timeout"] == "3"

@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import socket
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import psutil
 import psycopg
 import pytest
+from sqlalchemy import text
 
-from airflow_hivelock.locks import connect
+from airflow_hivelock.locks import AccessDenied, Lease, LockManager, StoreUnavailable, connect
+from tests.backends.databases import database
+from tests.support.patience import until
 from tests.support.servers import PostgresServer
 
 if TYPE_CHECKING:
@@ -80,6 +88,41 @@ def test_a_wrong_certificate_is_told(secured: str, authority: Authority, strange
     refused(f"{url}&{_certificate(authority, 'dave')}&sslpassword=hush-key", "certificate authentication failed")
     refused(f"{url}&{_certificate(stranger, 'carol')}&sslpassword=hush-key", "unknown ca")
     refused(f"{url}&{_certificate(authority, 'carol')}&sslpassword=wrong-one", "private key file")
+
+
+def test_a_server_that_crashes_refuses_nobody(secured: str, authority: Authority) -> None:
+    """OpenSSL reports it as an error of TLS. A waiting request would end at once, and not wait for the server."""
+    with connect(f"postgresql://ann:hush-hush@{secured}?sslmode=verify-full&sslrootcert={authority.ca}") as manager:
+        lease = manager.acquire(owner="me", writes=["dw.crash"])
+        pid = database(manager).read(lambda connection: connection.scalar(text("SELECT pg_backend_pid()")))
+        os.kill(pid, signal.SIGKILL)
+        until(lambda: not psutil.pid_exists(pid), "the end of the session", 60)
+        with pytest.raises(StoreUnavailable, match="SSL error") as cut:
+            manager.renew(lease)
+        assert not isinstance(cut.value, AccessDenied)
+        until(lambda: _released(manager, lease), "a server that has recovered", 60)
+
+
+def test_a_server_that_ends_in_a_handshake_refuses_nobody(refused: Refused) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server, ThreadPoolExecutor(1) as pool:
+
+        def end() -> None:
+            session, _ = server.accept()
+            with session:
+                session.recv(8)
+                session.sendall(b"S")
+                session.recv(65_536)
+
+        ended = pool.submit(end)
+        refused(f"postgresql://ann@127.0.0.1:{server.getsockname()[1]}/locks?sslmode=require", "eof", StoreUnavailable)
+        ended.result()
+
+
+def _released(manager: LockManager, lease: Lease) -> bool:
+    try:
+        return manager.release(lease)
+    except StoreUnavailable:
+        return False
 
 
 def _works(url: str) -> None:

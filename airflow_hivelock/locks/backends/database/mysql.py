@@ -50,8 +50,9 @@ _DENIED = (1044, 1045, 1130, 1142, 1143, 1227, 1370, 1698, 1820, 1862, 2026, 206
 """Codes about logins, accounts, hosts and grants; TLS that the server (2026) or this login (3159) lacks; a plugin
 (2061)."""
 
-_DENIED_TEXT = re.compile(r"certificate|SSL|TLS")
-"""The driver has only one code for every failure to connect, so the text has to distinguish them."""
+_DENIED_TEXT = re.compile(r"certificate|SSL(?!: UNEXPECTED_EOF)|TLS")
+"""The driver has only one code for every failure to connect, so the text has to distinguish them. A server that dies in
+the handshake is no refusal."""
 
 
 class MySQL(DatabaseDialect):

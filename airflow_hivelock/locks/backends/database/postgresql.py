@@ -84,9 +84,10 @@ _PLACE = re.compile("[0-9]{1,19}")
 
 _DENIED = ("28000", "28P01", "42501")  # invalid_authorization_specification, invalid_password, insufficient_privilege
 _DENIED_TEXT = re.compile(
-    r"password|authentication|pg_hba|certificate|private key|does not match host name|role .* does not exist|not support SSL|SSL error"
+    r"password|authentication|pg_hba|certificate|private key|does not match host name|role .* does not exist|not support SSL|"
+    r"SSL error(?!: unexpected eof)"
 )
-"""libpq gives no code when it cannot connect."""
+"""libpq gives no code when it cannot connect. A server that dies in the handshake is no refusal."""
 
 
 class PostgreSQL(DatabaseDialect):
@@ -232,7 +233,8 @@ class PostgreSQL(DatabaseDialect):
 
     def denied(self, error: BaseException | None) -> bool:
         code = self.code(error)
-        return code in _DENIED or (code is None and bool(_DENIED_TEXT.search(str(error))))
+        connects = getattr(error, "pgconn", None) is not None  # only then is a text without a code a refusal
+        return code in _DENIED or (code is None and connects and bool(_DENIED_TEXT.search(str(error))))
 
 
 def _received(cursor: Any) -> Received:
