@@ -93,9 +93,12 @@ def test_a_client_that_was_cut_off_within_a_batch_blocks_others_for_three_time_o
         pooled.invalidate()
 
 
-@pytest.mark.parametrize("isolation", ["read committed", "repeatable read"])
-def test_who_was_kept_out_sees_what_was_granted_meanwhile(postgres_url: str, isolation: str) -> None:
-    option = quote_plus(f"-c default_transaction_isolation={isolation.replace(' ', chr(92) + ' ')}")
+@pytest.mark.parametrize(
+    "default",
+    ["default_transaction_isolation=serializable", r"default_transaction_isolation=repeatable\ read", "lock_timeout=1"],
+)
+def test_who_was_kept_out_sees_what_was_granted_meanwhile(postgres_url: str, default: str) -> None:
+    option = quote_plus(f"-c {default}")
     waits = text("SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted")
     with (
         connect(postgres_url) as manager,
@@ -261,6 +264,17 @@ def test_a_server_that_restarts_keeps_leases_and_places(postgres: PostgresServer
         lease = waiting.granted()
         assert lease.token > 0
         other.release(lease)
+
+
+def test_a_server_that_crashes_remembers_the_last_grant(postgres: PostgresServer, postgres_url: str) -> None:
+    """Also if commits do not wait for the disk by default."""
+    with connect(f"{postgres_url}&options=-c+synchronous_commit%3Doff") as manager:
+        leases = [manager.acquire(owner=f"owner {number}", writes=[f"dw.t{number}"]) for number in range(20)]
+        postgres.kill()
+        postgres.start()
+        with pytest.raises(StoreUnavailable):
+            manager.leases()
+        assert manager.leases() == leases
 
 
 def test_what_others_have_made_in_the_search_path_is_not_called(postgres_url: str) -> None:

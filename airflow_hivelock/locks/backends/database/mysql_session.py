@@ -2,7 +2,7 @@
 server.
 
 The server's own defaults can be harmful: an isolation of REPEATABLE READ, a ``sql_mode`` that silently cuts texts
-short, waits of a year for a table.
+short, a ``sql_select_limit`` that silently leaves out rows, waits of a year for a table.
 """
 
 from __future__ import annotations
@@ -39,7 +39,14 @@ LEAST = {"MySQL": (8, 0), "MariaDB": (10, 6)}
 _VERSION = re.compile(r"(?:5\.5\.5-)?(\d+)\.(\d+)")
 """MariaDB 10 puts 5.5.5 first, for clients that do not know a version 10."""
 
-_EVERYWHERE = {"sql_mode": "'STRICT_ALL_TABLES,NO_ENGINE_SUBSTITUTION'", "sql_safe_updates": "0"}
+_EVERYWHERE = {
+    "sql_mode": "'STRICT_ALL_TABLES,NO_ENGINE_SUBSTITUTION'",
+    "sql_safe_updates": "0",
+    # Every row is read: a blocker that a limit leaves out would not block.
+    "sql_select_limit": str((1 << 64) - 1),
+    "sql_big_selects": "1",
+    "completion_type": "'NO_CHAIN'",  # RELEASE would end the session with each transaction
+}
 
 
 @dataclass(frozen=True)

@@ -41,13 +41,18 @@ SETTINGS = {
     **{"plan_cache_mode": "force_generic_plan", "enable_seqscan": "off", "jit": "off"},
     # Each statement after a lock sees what the lock's last holder has committed.
     "default_transaction_isolation": "read committed",
+    # The statement's time-out limits the wait for a lock. A shorter limit would report contention as an outage.
+    "lock_timeout": "0",
     # Every table is named with its schema. No function or operator that another role has made is ever called.
     "search_path": "pg_catalog, pg_temp",
 }
 
 _SET = (
     "SELECT pg_catalog.set_config(name, value, false) "
-    "FROM unnest(%s::pg_catalog.text[], %s::pg_catalog.text[]) AS wanted (name, value)"
+    "FROM unnest(%s::pg_catalog.text[], %s::pg_catalog.text[]) AS wanted (name, value) "
+    # Otherwise a server that crashes forgets its last grants. Every other value waits for the disk at least.
+    "UNION ALL SELECT pg_catalog.set_config('synchronous_commit', 'local', false) "
+    "WHERE pg_catalog.current_setting('synchronous_commit') = 'off'"
 )
 _READ_BACK = "SELECT name, setting FROM pg_catalog.pg_settings WHERE name = ANY (%s)"
 _SERVER_PID = "SELECT pg_catalog.pg_backend_pid()"
