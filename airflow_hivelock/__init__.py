@@ -20,9 +20,11 @@ if TYPE_CHECKING:
     from airflow_hivelock.operators.locked import locked
     from airflow_hivelock.operators.mixin import HiveLockMixin
     from airflow_hivelock.operators.spark_submit import HiveLockedSparkSubmitOperator
+    from airflow_hivelock.operators.weights import BackfillsLast
     from airflow_hivelock.sensors import HiveLockSensor
 
 __all__ = [
+    "BackfillsLast",
     "HiveForceUnlockOperator",
     "HiveLockHook",
     "HiveLockMixin",
@@ -40,6 +42,7 @@ __all__ = [
 __version__ = "0.1.0"
 
 _HOMES = {
+    "BackfillsLast": "operators.weights",
     "HiveForceUnlockOperator": "operators.force_unlock",
     "HiveLockHook": "hooks",
     "HiveLockMixin": "operators.mixin",

@@ -29,6 +29,9 @@ if TYPE_CHECKING:
     from airflow_hivelock.locks.model import DeferredGrant, LockObject, LockRequest
 
 
+BACKFILL = "backfill__"
+"""The start of the id of a backfill's run. Airflow, too, reads the kind of a run from its id."""
+
 MOST_MAP_INDEX = 2**31 - 1
 """Airflow's database keeps a map index in 32 bits."""
 
@@ -85,6 +88,11 @@ class Owner:
     def __str__(self) -> str:
         parts = astuple(self) if self.hold else astuple(self)[:-1]
         return "/".join(str(part).replace("%", "%25").replace("/", "%2F") for part in parts)
+
+
+def priority_in(run_id: str, priority: int) -> int:
+    """The priority of a task in one run. In a backfill it is at most 0, so that daily runs of the same DAG go first."""
+    return min(priority, 0) if run_id.startswith(BACKFILL) else priority
 
 
 MOST_PARTITIONS = 2_000
@@ -296,7 +304,7 @@ class LockSpec:
             wait=wait,
             query=" ".join(self.lock_sql.split()) or owner.query,
             named=f"reads {' '.join(self.reads)} writes {' '.join(self.writes)}{self._digest()}",
-            priority=terms.lock_priority,
+            priority=priority_in(owner.run_id, terms.lock_priority),
             limit=terms.limit(owner.dag_id),
             deferred=deferred,
             types=types,

@@ -6,7 +6,7 @@ A rerun over a date range is an ordinary backfill of this DAG::
         --reprocess-behavior completed --max-active-runs 20
 
 A run that meets a lock waits in the triggerer, and uses no worker slot. So a month of runs can wait for one Hive session
-while all other DAGs continue. Only the days being processed are locked.
+while all other DAGs continue. Only the days being processed are locked. The daily run goes before the rerun.
 """
 
 from __future__ import annotations
@@ -16,7 +16,13 @@ from pathlib import Path
 
 from airflow.sdk import DAG
 
-from airflow_hivelock import HiveLockedSparkSubmitOperator, HiveLockOperator, HiveUnlockOperator, release_locks
+from airflow_hivelock import (
+    BackfillsLast,
+    HiveLockedSparkSubmitOperator,
+    HiveLockOperator,
+    HiveUnlockOperator,
+    release_locks,
+)
 
 JOBS = Path(__file__).parent / "jobs"
 
@@ -28,6 +34,7 @@ with DAG(
     end_date=datetime(2013, 12, 31, tzinfo=UTC),
     catchup=False,
     max_active_runs=20,
+    default_args={"weight_rule": BackfillsLast()},  # a daily run gets a worker slot before the runs of a backfill
     tags=["hivelock"],
 ):
     lock = HiveLockOperator(

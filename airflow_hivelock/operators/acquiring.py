@@ -18,7 +18,7 @@ from airflow_hivelock.locks.errors import AccessDenied, LockLost, LockTimeout, S
 from airflow_hivelock.locks.model import MAX_PRIORITY, DeferredGrant, Lease, LockRequest
 from airflow_hivelock.operators.arguments import Waiting, check_terms, check_waiting
 from airflow_hivelock.operators.base import NamesLocks
-from airflow_hivelock.spec import LeaseTerms, LockSpec
+from airflow_hivelock.spec import LeaseTerms, LockSpec, priority_in
 from airflow_hivelock.triggers.lock import HiveLockTrigger
 from airflow_hivelock.waiting import Wait, attempts, patiently
 from airflow_hivelock.waiting.rounds import FIRST, MOST_UNANSWERED, Round
@@ -60,7 +60,8 @@ class AcquiresLocks(NamesLocks):
     :param weight: the number of leases of its group that the task counts for. None means the group's default in the
         lock store, or 1.
     :param lock_priority: the waiter with the larger priority goes first, within the lock store's limit on overtaking.
-        None means the task's own ``priority_weight``, which is 1 by default.
+        None means the task's own ``priority_weight``, which is 1 by default. In a run of a backfill the number is at
+        most 0, so the DAG's daily run goes first.
     """
 
     _deferred_grant: ClassVar[bool]
@@ -205,7 +206,7 @@ class AcquiresLocks(NamesLocks):
             attempt=self._attempt(context),
             wait=False,
             query=owner.query,
-            priority=self.lock_priority,
+            priority=priority_in(owner.run_id, self.lock_priority),
             limit=LeaseTerms.of(self).limit(owner.dag_id),  # for a new lease, if a user has freed this one
         )
         pending = hook.manager().begin(request, _ignore, 0.0)

@@ -98,6 +98,12 @@ class HiveLocksPlugin(AirflowPlugin):
     operator_extra_links: list[Any] = [HiveLocksPageLink(), HoldLink()]  # noqa: RUF012 - Airflow declares it like this
 
     @property
+    def priority_weight_strategies(self) -> list[Any]:  # type: ignore[override]
+        from airflow_hivelock.operators.weights import BackfillsLast
+
+        return [BackfillsLast]
+
+    @property
     def external_views(self) -> list[Any]:  # type: ignore[override]
         return _VIEWS if why_no_page() is None else []
 
