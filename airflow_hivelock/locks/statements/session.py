@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import uuid
 from dataclasses import astuple
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 from airflow_hivelock.locks import plan, queueing, rules
 from airflow_hivelock.locks.errors import HiveLockError, InvalidRequest, LockTimeout, Unsupported
@@ -104,20 +104,17 @@ class StatementSession:
         :raises HiveLockError: a statement failed. Later statements do not run.
         """
         statements = parse(text, self.database)
-        keeps = "the audit trail" if self.manager.capabilities.audits else "the log"
-        for kind, text in (
-            (parsed.DropForceLease, "DROP FORCE LEASE"),
-            (parsed.DropForceLock, "DROP FORCE LOCK"),
-            (parsed.DropForceRequest, "DROP FORCE REQUEST"),
-            (parsed.AlterForceRequest, "ALTER FORCE REQUEST"),
-            (parsed.AbortTransactions, "ABORT TRANSACTIONS"),
-        ):
-            found = [statement for statement in statements if isinstance(statement, kind)]
-            if found and not self.reason.strip():
-                ids = [statement.query_id for statement in found if isinstance(statement, parsed.DropForceLock)]
-                shown = [line for lock_id in ids for line in answers.describe_locks(self.manager, lock_id)]
-                raise InvalidRequest(f"{text} by {self.user} needs a reason (reason) for {keeps}", *shown)
+        by_force = [statement for statement in statements if isinstance(statement, parsed.ByForce)]
+        if by_force and not self.reason.strip():
+            self._ask_for_reason(by_force)
         return (self._run(statement) for statement in statements)
+
+    def _ask_for_reason(self, by_force: Sequence[parsed.ByForce]) -> NoReturn:
+        """Refuse the statements, and describe each lock that one of them would free."""
+        keeps = "the audit trail" if self.manager.capabilities.audits else "the log"
+        ids = [statement.query_id for statement in by_force if isinstance(statement, parsed.DropForceLock)]
+        shown = [line for lock_id in ids for line in answers.describe_locks(self.manager, lock_id)]
+        raise InvalidRequest(f"{by_force[0].words} by {self.user} needs a reason (reason) for {keeps}", *shown)
 
     def _run(self, statement: parsed.Statement) -> Result:
         match statement:

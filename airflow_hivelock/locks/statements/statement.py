@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 if TYPE_CHECKING:
     from airflow_hivelock.locks.hive.settings import Setting
@@ -114,23 +114,38 @@ class ShowWaiters:
     target: LockObject | None
 
 
+class ByForce:
+    """A statement about locks or requests of other users. It needs a reason, for the audit trail or the log.
+
+    ``words`` are its first words.
+    """
+
+    words: ClassVar[str]
+
+
 @dataclass(frozen=True)
-class DropForceLease:
+class DropForceLease(ByForce):
     """:param what: a lease's id, or an object for all leases on it and below it, or None for all leases."""
+
+    words: ClassVar = "DROP FORCE LEASE"
 
     what: LockObject | str | None
 
 
 @dataclass(frozen=True)
-class DropForceRequest:
+class DropForceRequest(ByForce):
     """Withdraw the waiting request of *owner*."""
+
+    words: ClassVar = "DROP FORCE REQUEST"
 
     owner: str
 
 
 @dataclass(frozen=True)
-class AlterForceRequest:
+class AlterForceRequest(ByForce):
     """Change the priority of the request of *owner*, which waits."""
+
+    words: ClassVar = "ALTER FORCE REQUEST"
 
     owner: str
     priority: int
@@ -183,19 +198,23 @@ class ShowTransactions:
 
 
 @dataclass(frozen=True)
-class AbortTransactions:
+class AbortTransactions(ByForce):
     """:param ids: the transactions to abort. If one of them cannot be aborted, none is."""
+
+    words: ClassVar = "ABORT TRANSACTIONS"
 
     ids: tuple[int, ...]
 
 
 @dataclass(frozen=True)
-class DropForceLock:
+class DropForceLock(ByForce):
     """Free locks of one of Hive's own sessions.
 
     :param query_id: the id of Hive's query, or of the lock in a metastore.
     :param target: free only the lock on exactly this object. None frees all locks of the query.
     """
+
+    words: ClassVar = "DROP FORCE LOCK"
 
     query_id: str
     target: LockObject | None
