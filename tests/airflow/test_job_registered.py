@@ -10,7 +10,7 @@ import pytest
 from airflow.providers.common.compat.sdk import BaseOperator
 
 from airflow_hivelock import HiveLockMixin
-from airflow_hivelock.locks.errors import CannotTell
+from airflow_hivelock.locks.errors import CannotTell, InvalidRequest
 from airflow_hivelock.locks.model import Work
 from airflow_hivelock.work import applications
 from airflow_hivelock.work.jobs import table
@@ -83,6 +83,18 @@ def test_a_kind_of_jobs_that_is_not_registered_is_neither_imported_nor_asked_for
     with pytest.raises(CannotTell, match=r"not imported, because only a record names it.*airflow_hivelock.jobs"):
         ResumableJob("acme_jobs.Batch", 7, {}).running()
     assert "acme_jobs" not in sys.modules
+
+
+def test_a_kind_under_another_name_is_refused_for_its_operators_alone(acme: Path) -> None:
+    """Its records could be read by no process, so the locks of a dead task would stay."""
+    (acme / "entry_points.txt").write_text("[airflow_hivelock.jobs]\nacme = acme_jobs:Batch\n")
+    with pytest.raises(InvalidRequest, match="Batch has kind='acme-batch', but is registered as 'acme'"):
+        table.kind_of(LockedSubmits)
+    assert table.kind_of(BaseOperator) is None
+
+
+def test_each_kind_here_has_the_name_that_a_lease_records() -> None:
+    assert [name for name in table.KINDS if table.kind(name).kind != name] == []
 
 
 def test_kinds_of_others_are_found_by_their_entry_point(monkeypatch: pytest.MonkeyPatch) -> None:

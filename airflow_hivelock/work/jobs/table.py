@@ -10,6 +10,7 @@ from importlib import import_module
 from importlib.metadata import entry_points
 from typing import TYPE_CHECKING
 
+from airflow_hivelock.locks.errors import InvalidRequest
 from airflow_hivelock.work.jobs import trust
 from airflow_hivelock.work.jobs.job import paths
 
@@ -79,12 +80,19 @@ def kind_of(operator: type) -> tuple[type[Job], str] | None:
     """Return the kind of an operator class's jobs, and the attribute that the operator sets after the submission.
 
     None if the operator is unknown. The attribute is empty if ``submit_job`` returns the job, or if the kind watches.
+
+    :raises InvalidRequest: the kind is registered under another name, so no process could read it on a lease.
     """
     bases = paths(operator)
-    kinds = [kind(name) for name in (*KINDS, *(entry.name for entry in entry_points(group=GROUP)))]
+    kinds = {name: kind(name) for name in (*KINDS, *(entry.name for entry in entry_points(group=GROUP)))}
     for path in bases:
-        for each in kinds:
+        for name, each in kinds.items():
             if path in each.operators:
+                if each.kind != name:
+                    raise InvalidRequest(
+                        f"{each.__qualname__} has kind={each.kind!r}, but is registered as {name!r} in {GROUP}. Give both the "
+                        "same name"
+                    )
                 return each, each.operators[path]
     return (kind("resumable"), "") if not RESUMABLE.isdisjoint(bases) else None
 
