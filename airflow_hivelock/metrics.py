@@ -125,7 +125,7 @@ def store_failed() -> None:
     _emit(stats.incr, "hivelock.store_error")
 
 
-def standing(
+def set_gauges(
     leases: Sequence[Lease], waiters: Sequence[Waiter], now: datetime, installation: str, suspect: int
 ) -> None:
     """Set the gauges of one Airflow from all leases and waiters of the lock store, and add 0 to its counters.

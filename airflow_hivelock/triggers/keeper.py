@@ -177,7 +177,7 @@ class HiveLockKeeper(BaseEventTrigger):
             with suppress(UpgradeNeeded):  # a later version's keeper sweeps; this one only renews
                 await self._threads.run(manager.sweep)
             self._swept_at = time.monotonic()
-        metrics.standing(leases, waiters, now, hook.installation, len(suspects))
+        metrics.set_gauges(leases, waiters, now, hook.installation, len(suspects))
         self._trial.worked(hook.settings)
         return suspects
 

@@ -195,7 +195,7 @@ def test_an_alert_on_the_longest_wait_is_not_for_a_rerun_that_waits_for_slots(
             (WaitsFor.LOCK, 2),
         )
     ]  # fmt: skip
-    metrics.standing([], waiters, now, "here", 0)
+    metrics.set_gauges([], waiters, now, "here", 0)
     assert (told["hivelock.waiting"], told["hivelock.waiting.longest_s"]) == ([1], [120])
     assert (told["hivelock.waiting.lease"], told["hivelock.waiting.slot"]) == ([2], [3])
 

@@ -36,7 +36,7 @@ CALLS: dict[str, tuple[Any, ...]] = {
     "lost": (),
     "released": (datetime.now(UTC),),
     "slot_given_back": (),
-    "standing": ((), (), datetime.now(UTC), "here", 0),
+    "set_gauges": ((), (), datetime.now(UTC), "here", 0),
     "store_failed": (),
     "timed_out": (),
 }
