@@ -135,48 +135,49 @@ def _run(args: argparse.Namespace, connect: Connect) -> Exit:
             return Exit.REFUSED if args.command == "check" else code  # the configuration protects nothing
         with opened.manager:
             if args.command == "check":
-                _print(_settings(opened.settings), args.output)
-                findings = _check(opened, args.names)
-                _print(_findings(findings, opened.lacks), args.output)
-                return Exit.REFUSED if findings_fail(findings) else Exit.OK
+                return _print_check(args, opened)
             if args.command:
                 for result in _command(args, opened):
                     _print(result, args.output)
                 return Exit.OK
-            for finding in check(opened.manager, opened.site) if opened.site else ():
-                if finding.warning:
-                    print(_shown(str(finding)), file=sys.stderr)
-            session = StatementSession(
-                opened.manager,
-                user=args.user or _login(),
-                actor=_actor(args.user),
-                database=args.database,
-                catalog=opened.catalog,
-                unpartitioned=args.unpartitioned,
-                partition_columns=args.partition_columns,
-                locks=args.locks or opened.locks,
-                timeout_s=opened.timeout_s if args.timeout is None else args.timeout,
-                lease_s=args.lease,
-                priority=args.priority,
-                limit=_limit(args),
-                force=args.force,
-                reason=args.reason,
-            )
-            if text is None:
-                return _interact(session, args.output)
-            if not _execute(session, text, args.output):
-                where = args.file or ("-e" if args.execute is not None else "standard input")
-                raise InvalidRequest(f"there is no statement in {where}; --help lists the statements")
-            return Exit.OK
+            return _run_statements(args, opened, text)
     except HiveLockError as error:
         return _failed(error)
     except KeyboardInterrupt:
         return _interrupted()
 
 
+def _run_statements(args: argparse.Namespace, opened: Opened, text: str | None) -> Exit:
+    """Run the statements of *text*. None means the statements that a user types."""
+    for finding in check(opened.manager, opened.site) if opened.site else ():
+        if finding.warning:
+            print(_shown(str(finding)), file=sys.stderr)
+    session = StatementSession(
+        opened.manager,
+        user=args.user or _login(),
+        actor=_actor(args.user),
+        database=args.database,
+        catalog=opened.catalog,
+        unpartitioned=args.unpartitioned,
+        partition_columns=args.partition_columns,
+        locks=args.locks or opened.locks,
+        timeout_s=opened.timeout_s if args.timeout is None else args.timeout,
+        lease_s=args.lease,
+        priority=args.priority,
+        limit=_limit(args),
+        force=args.force,
+        reason=args.reason,
+    )
+    if text is None:
+        return _interact(session, args.output)
+    if not _execute(session, text, args.output):
+        where = args.file or ("-e" if args.execute is not None else "standard input")
+        raise InvalidRequest(f"there is no statement in {where}; --help lists the statements")
+    return Exit.OK
+
+
 def _limit(args: argparse.Namespace) -> LeaseLimit | None:
-    given = {"most": args.max_leases, "weight": args.weight}
-    given = {name: value for name, value in given.items() if value is not None}
+    given = {name: n for name, n in (("most", args.max_leases), ("weight", args.weight)) if n is not None}
     if given and not args.lease_group:
         raise InvalidRequest("--max-leases and --weight need --lease-group, the group of leases that is counted")
     if args.weight is not None:
@@ -359,6 +360,14 @@ def _capabilities(capabilities: Capabilities) -> Result:
     return Result(("capability", "promised", "meaning"), rows, text)
 
 
+def _print_check(args: argparse.Namespace, opened: Opened) -> Exit:
+    """Print the settings and then the findings. A server that does not answer leaves at least the settings."""
+    _print(_settings(opened.settings), args.output)
+    findings = _check(opened, args.names)
+    _print(_findings(findings, opened.lacks), args.output)
+    return Exit.REFUSED if findings_fail(findings) else Exit.OK
+
+
 def _check(opened: Opened, tables: Sequence[str]) -> list[Finding]:
     """Check the protection of data, from Hive's own file and the answers of Hive's servers."""
     manager, catalog, named = opened.manager, opened.catalog, [LockObject.parse(table) for table in tables]
@@ -374,10 +383,8 @@ def _check(opened: Opened, tables: Sequence[str]) -> list[Finding]:
     except HiveLockError as error:
         if metastore is None:
             raise
-        findings.append(
-            unprotected(f"the metastore did not say where Hive locks, so the protection cannot be checked: {error}")
-        )
-        return findings + (check(manager) if site is None else [])
+        text = f"the metastore did not say where Hive locks, so the protection cannot be checked: {error}"
+        return [*findings, unprotected(text), *(check(manager) if site is None else ())]
 
 
 def _findings(findings: Sequence[Finding], lacks: Sequence[str]) -> Result:

@@ -44,6 +44,9 @@ if TYPE_CHECKING:
 TRUTHS = (CONCURRENCY, JOBS_ONLY, EXTERNAL, READS, PLAIN_READS, LOCKLESS, STRICT, *REAPERS)
 """Settings with the value true or false. Hive reads both in upper or lower case."""
 
+METASTORE = "its metastore"
+"""The place of Hive's locks under DbTxnManager, as text."""
+
 SETTINGS = (TXN_MANAGER, LOCK_MANAGER, NAMESPACE, *TRUTHS)
 
 
@@ -208,10 +211,6 @@ def _of_settings(
 
     :param namespace: the lock store's namespace in ZooKeeper. None: it is another store.
     """
-    hives = root_of(settings[NAMESPACE] or "")
-    txn_manager, lock_manager = (
-        (settings[name] or "unknown").rsplit(".", 1)[-1] for name in (TXN_MANAGER, LOCK_MANAGER)
-    )
     if settings[CONCURRENCY] not in ("true", None):  # for any other text Hive uses its default
         blind = promises.acquires and not promises.seen_by_hive
         set_it = "" if blind else ". Set it to true for HiveServer2, or keep Hive's sessions away from this data"
@@ -221,30 +220,13 @@ def _of_settings(
             error=not blind,
         )
         return
+    txn_manager, lock_manager = (
+        (settings[name] or "unknown").rsplit(".", 1)[-1] for name in (TXN_MANAGER, LOCK_MANAGER)
+    )
     in_metastore = txn_manager == IN_METASTORE
-    store = "its metastore" if in_metastore else "ZooKeeper" if lock_manager == "ZooKeeperHiveLockManager" else None
-    where = f"{txn_manager}, {lock_manager}" if txn_manager == "DummyTxnManager" else txn_manager
-    where = f"{where} in {source}"
-    if store is None:
-        yield unprotected(
-            f"it is unknown where Hive locks ({where}), so locks here may not stop Hive's queries. Set {TXN_MANAGER} and "
-            f"{LOCK_MANAGER} to Hive's own classes"
-        )
-    elif not promises.acquires:
-        yield Finding(f"Hive locks in {store} ({where}). hivelock shows these locks")
-    elif not in_metastore and namespace and settings[NAMESPACE] and namespace != hives:
-        yield unprotected(
-            f"Hive locks in {store} ({where}) below {hives}, and this lock store below {namespace}. They do not see each other's "
-            f"locks. Set the {NAMESPACE} of your Hive in the URL, or as the connection's schema"
-        )
-    elif promises.seen_by_hive and promises.parents is not in_metastore:
-        yield Finding(f"Hive locks in {store} ({where}), as this lock store does. Each waits for the other's locks")
-    else:
-        url = "metastore://" if in_metastore else "zookeeper://"
-        yield unprotected(
-            f"Hive locks in {store} ({where}), and does not see this lock store. Its locks only keep its own users apart. "
-            f"Use {url}"
-        )
+    store = METASTORE if in_metastore else "ZooKeeper" if lock_manager == "ZooKeeperHiveLockManager" else None
+    managers = f"{txn_manager}, {lock_manager}" if txn_manager == "DummyTxnManager" else txn_manager
+    yield _of_place(promises, store, f"{managers} in {source}", settings[NAMESPACE], namespace)
     if settings.get(JOBS_ONLY) == "true":
         yield unprotected(
             f"only Hive's statements that run a job take locks: {JOBS_ONLY} is true in {source}. DROP, ALTER and LOAD "
@@ -252,6 +234,38 @@ def _of_settings(
         )
     if in_metastore:
         yield from _of_db_txn_manager(promises, settings, version)
+
+
+def _of_place(
+    promises: Capabilities, store: str | None, where: str, hives_namespace: str | None, namespace: str | None
+) -> Finding:
+    """Return the finding about the place of Hive's locks.
+
+    :param store: where Hive locks. None: it is unknown.
+    :param where: the settings that decide the place, and their source.
+    :param namespace: the lock store's namespace in ZooKeeper. None: it is another store.
+    """
+    in_metastore = store == METASTORE
+    hives = root_of(hives_namespace or "")
+    if store is None:
+        return unprotected(
+            f"it is unknown where Hive locks ({where}), so locks here may not stop Hive's queries. Set {TXN_MANAGER} and "
+            f"{LOCK_MANAGER} to Hive's own classes"
+        )
+    if not promises.acquires:
+        return Finding(f"Hive locks in {store} ({where}). hivelock shows these locks")
+    if not in_metastore and namespace and hives_namespace and namespace != hives:
+        return unprotected(
+            f"Hive locks in {store} ({where}) below {hives}, and this lock store below {namespace}. They do not see each other's "
+            f"locks. Set the {NAMESPACE} of your Hive in the URL, or as the connection's schema"
+        )
+    if promises.seen_by_hive and promises.parents is not in_metastore:
+        return Finding(f"Hive locks in {store} ({where}), as this lock store does. Each waits for the other's locks")
+    url = "metastore://" if in_metastore else "zookeeper://"
+    return unprotected(
+        f"Hive locks in {store} ({where}), and does not see this lock store. Its locks only keep its own users apart. "
+        f"Use {url}"
+    )
 
 
 def _of_db_txn_manager(promises: Capabilities, settings: Mapping[str, str | None], version: str) -> Iterator[Finding]:
