@@ -17,6 +17,9 @@ if TYPE_CHECKING:
 GRACE = timedelta(minutes=1)
 """The longest delay of a finished task's release, or of a running task's heartbeat, that is not shown."""
 
+UNNOTICED = timedelta(minutes=10)
+"""The default time after which Airflow ends a task without a heartbeat, with a margin."""
+
 
 @dataclass(frozen=True)
 class TaskFacts:
@@ -118,16 +121,7 @@ def of_task(owner: Owner, facts: TaskFacts, jobs: Collection[str], now: datetime
     if facts.task is None:
         return Doing("needs", "task unknown", f"Airflow knows no task {name} in this run, and {run}")
     if facts.task == "running":
-        if facts.heartbeat is not None and now - facts.heartbeat > GRACE:
-            why = "Airflow lists it as running, but gets no heartbeat from it"
-            if now - facts.heartbeat > UNNOTICED:
-                return Doing("needs", "no heartbeat", why, facts.heartbeat)
-            why += (
-                ". Airflow ends the task after task_instance_heartbeat_timeout, five minutes by default. Then the keeper frees the "
-                "lease when its work has ended"
-            )
-            return Doing("ends", "no heartbeat", why, facts.heartbeat)
-        return Doing("works", "working", f"Task {name} is running", facts.at)
+        return _running(name, facts, now)
     if facts.task == "success" and name not in jobs:
         doing = _between({other: state for other, state in facts.active.items() if other != name}, run, facts)
     elif judge_task(owner, facts.task).stale:
@@ -145,6 +139,20 @@ def of_task(owner: Owner, facts: TaskFacts, jobs: Collection[str], now: datetime
             "needs", "DAG paused", "Its DAG is paused, so the run does not continue, and keeps its lock", doing.at
         )
     return doing
+
+
+def _running(name: str, facts: TaskFacts, now: datetime) -> Doing:
+    """The activity of a task that Airflow lists as running."""
+    if facts.heartbeat is None or now - facts.heartbeat <= GRACE:
+        return Doing("works", "working", f"Task {name} is running", facts.at)
+    why = "Airflow lists it as running, but gets no heartbeat from it"
+    if now - facts.heartbeat > UNNOTICED:
+        return Doing("needs", "no heartbeat", why, facts.heartbeat)
+    why += (
+        ". Airflow ends the task after task_instance_heartbeat_timeout, five minutes by default. Then the keeper frees the "
+        "lease when its work has ended"
+    )
+    return Doing("ends", "no heartbeat", why, facts.heartbeat)
 
 
 def _between(active: Mapping[str, str], run: str, facts: TaskFacts) -> Doing:
@@ -166,7 +174,3 @@ def _between(active: Mapping[str, str], run: str, facts: TaskFacts) -> Doing:
 def _over(state: str, why: str, at: datetime | None, now: datetime) -> Doing:
     fresh = at is not None and now - at < GRACE
     return Doing("ends" if fresh else "needs", state, why, at)
-
-
-UNNOTICED = timedelta(minutes=10)
-"""The default time after which Airflow ends a task without a heartbeat, with a margin."""

@@ -14,7 +14,7 @@ from airflow_hivelock.spec import Owner
 from airflow_hivelock.ui.works import what
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
     from datetime import datetime
 
     from airflow_hivelock.locks.model import Blocker, ForcedRelease, Holder, Lease, Lock, Tenure, Waiter
@@ -135,10 +135,8 @@ def current(
     :param expected: of waiters by owner: from when to when its wait will probably end, as times of the store.
     """
     owners = Owners(installation)
-    fitting = _fitting(waiters[:MOST_WAITERS])
-    holding = _holding(fitting)
-    queue = [(*row, holding[row[0].owner], (expected or {}).get(row[0].owner)) for row in _arrows(fitting)]
-    blocking = {owner for _, arrows, *_ in queue for owner, _ in arrows}
+    queue = list(_queued(_fitting(waiters[:MOST_WAITERS]), expected or {}))
+    blocking = {owner for queued in queue for owner, _ in queued.arrows}
     kept = _fitting(sorted(leases, key=lambda lease: (lease.owner not in blocking, lease.expires or lease.since)))
     by_lease: defaultdict[str | None, list[Holder]] = defaultdict(list)
     for holder in shown_locks.holders if shown_locks else ():
@@ -147,7 +145,7 @@ def current(
     data = {
         "leases": [_lease(owners, lease, by_lease.get(lease.id, ()), shown_locks) for lease in kept],
         "hive": [_hive(holder) for holder in hives[:MOST_LOCKS]] if shown_locks else None,
-        "waiters": [_waiter(owners, *row) for row in queue] + [_sensor(owners, sensor) for sensor in sensors],
+        "waiters": [_waiter(owners, queued) for queued in queue] + [_sensor(owners, sensor) for sensor in sensors],
         "expires": expires,
         "left_out": len(leases) - len(kept) + len(waiters) - len(queue) + len(hives[MOST_LOCKS:]),
     }
@@ -232,14 +230,8 @@ def _hive(holder: Holder) -> dict[str, Any]:
     return row
 
 
-def _waiter(
-    owners: Owners,
-    waiter: Waiter,
-    arrows: list[Arrow],
-    direct: int,
-    holding: Sequence[Blocker],
-    expected: Sequence[int] | None,
-) -> dict[str, Any]:
+def _waiter(owners: Owners, queued: Queued) -> dict[str, Any]:
+    waiter = queued.waiter
     row: dict[str, Any] = {
         "o": owners.index(waiter.owner),
         "position": waiter.position,
@@ -247,12 +239,12 @@ def _waiter(
         "for": waiter.waits_for.value,
         "since": _ms(waiter.since),
         **({"until": _ms(waiter.until)} if waiter.until else {}),
-        **({"expected": list(expected)} if expected else {}),
+        **({"expected": list(queued.expected)} if queued.expected else {}),
         "locks": _locks(waiter.locks),
-        "blockers": [{**arrow, "o": owners.index(owner)} for owner, arrow in arrows],
-        "direct": direct,
+        "blockers": [{**arrow, "o": owners.index(owner)} for owner, arrow in queued.arrows],
+        "direct": queued.direct,
         "ahead": len({blocker.owner for blocker in waiter.blocked_by if blocker.waiting}),
-        "holders": [{**_arrow(blocker), "o": owners.index(blocker.owner)} for blocker in holding],
+        "holders": [{**_arrow(blocker), "o": owners.index(blocker.owner)} for blocker in queued.holding],
     }
     if waiter.waits_for is WaitsFor.LEASE:
         row["group"] = next((blocker.group for blocker in waiter.blocked_by if blocker.group), "")
@@ -260,8 +252,25 @@ def _waiter(
     return row
 
 
-def _arrows(waiters: Sequence[Waiter]) -> Iterable[tuple[Waiter, list[Arrow], int]]:
-    """Each waiter with its direct blockers, and their number. The blockers of a direct blocker are omitted."""
+@dataclass(frozen=True)
+class Queued:
+    """A waiter, and what the page shows about its wait.
+
+    :param arrows: its direct blockers. The blockers of a direct blocker are omitted.
+    :param direct: the number of its direct blockers, also of those without an arrow.
+    :param holding: the holders that it waits for.
+    :param expected: from when to when its wait will probably end. None: unknown.
+    """
+
+    waiter: Waiter
+    arrows: list[Arrow]
+    direct: int
+    holding: Sequence[Blocker]
+    expected: Sequence[int] | None
+
+
+def _queued(waiters: Sequence[Waiter], expected: Mapping[str, Sequence[int]]) -> Iterator[Queued]:
+    holding = _holding(waiters)
     nearest = {waiter.owner: waiter.blocked_by[:MOST_BLOCKERS] for waiter in waiters}
     names = defaultdict(set, {owner: {blocker.owner for blocker in near} for owner, near in nearest.items()})
     for waiter in waiters:
@@ -273,7 +282,7 @@ def _arrows(waiters: Sequence[Waiter]) -> Iterable[tuple[Waiter, list[Arrow], in
             if blocker.owner not in passed:
                 blockers.append((blocker.owner, _arrow(blocker)))
                 passed |= {blocker.owner} | names[blocker.owner]
-        yield waiter, blockers[:MOST_ARROWS], len(blockers)
+        yield Queued(waiter, blockers[:MOST_ARROWS], len(blockers), holding[waiter.owner], expected.get(waiter.owner))
 
 
 def _holding(waiters: Sequence[Waiter]) -> dict[str, Sequence[Blocker]]:
