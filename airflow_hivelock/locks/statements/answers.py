@@ -47,20 +47,20 @@ def locks(found: Iterable[Holder], *, extended: bool) -> Result:
     return Result((*columns, "token", "expires_utc", "explicit", "query"), both, text)
 
 
-def with_jobs(holders: list[Holder], standing: Iterable[Lease]) -> list[Holder]:
+def with_jobs(holders: list[Holder], held: Iterable[Lease]) -> list[Holder]:
     """*holders*, each with the ids of the jobs under its lease appended to its query."""
-    ran = {lease.id: " ".join(job for work in lease.works if (job := _job_id(work))) for lease in standing}
-    return [_running(holder, jobs) if (jobs := ran.get(holder.lease_id or "")) else holder for holder in holders]
+    jobs_of = {lease.id: " ".join(job for work in lease.works if (job := _job_id(work))) for lease in held}
+    return [_with_job(holder, jobs) if (jobs := jobs_of.get(holder.lease_id or "")) else holder for holder in holders]
 
 
-def leases(standing: Iterable[Lease], target: LockObject | None, *, extended: bool) -> Result:
+def leases(held: Iterable[Lease], target: LockObject | None, *, extended: bool) -> Result:
     """The result of SHOW LEASE: a row for each named object that is *target* or below it.
 
     :param extended: also a row for each SHARED lock on a parent.
     """
     shown = [
         (entry(lease, lock), lease.token)
-        for lease in standing
+        for lease in held
         for lock in (lease.locks if extended else rules.named(lease.locks, lease.whole))
         if rules.concern([lock], target)
     ]
@@ -218,13 +218,6 @@ def freed_locks(rows: Iterable[TransactionalLock]) -> Result:
     return Result(columns, found)
 
 
-def gave_back(lease: Lease, gone: Iterable[Lock]) -> Result:
-    """The result of a statement that released the locks *gone* of *lease*."""
-    objects = [lock.object for lock in gone]
-    rows = ((lease.id, user_of(lease), _joined(objects)),) if objects else ()
-    return Result(("lease_id", "user", "objects"), rows)
-
-
 def _job_id(work: Work) -> str:
     """The cluster's id of the job in *work*. Empty if there is none."""
     try:
@@ -234,11 +227,10 @@ def _job_id(work: Work) -> str:
     return job_id if isinstance(job_id, str) else ""
 
 
-def _running(holder: Holder, jobs: str) -> Holder:
-    query = f"{holder.query} (runs as {jobs})"
-    return replace(
-        holder, query=query, details=holder.details and (*holder.details[:3], f"{holder.details[3]} (runs as {jobs})")
-    )
+def _with_job(holder: Holder, jobs: str) -> Holder:
+    runs_as = f" (runs as {jobs})"
+    details = holder.details and (*holder.details[:3], f"{holder.details[3]}{runs_as}")
+    return replace(holder, query=f"{holder.query}{runs_as}", details=details)
 
 
 def _joined(items: Iterable[object], between: str = ", ") -> str:
@@ -272,12 +264,14 @@ def drop(manager: LockManager, user: str, lease_id: str, objects: Collection[Loc
         raise LockLost(
             f"no lease {lease_id} is held: it was dropped, expired or was freed by force; SHOW LEASE * lists all leases"
         )
-    left = manager.release(lease, objects=objects) if objects else None
+    kept: set[Lock] = set()
     if not objects:
         manager.release(lease)
-    kept = set(left.locks) if left else set()
-    gone = [lock for lock in rules.named(lease.locks, lease.whole) if lock not in kept]
-    return gave_back(lease, gone)
+    elif (left := manager.release(lease, objects=objects)) is not None:
+        kept = set(left.locks)
+    released = [lock.object for lock in rules.named(lease.locks, lease.whole) if lock not in kept]
+    rows = ((lease.id, user_of(lease), _joined(released)),) if released else ()
+    return Result(("lease_id", "user", "objects"), rows)
 
 
 def _own(manager: LockManager, user: str, lease_id: str) -> Lease | None:
