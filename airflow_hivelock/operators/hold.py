@@ -116,11 +116,7 @@ def hold(
     ti: Any = context["ti"]
     lease_terms = LeaseTerms(**{name: terms.pop(name) for name in TERMS if terms.get(name) is not None})
     spec = LockSpec(reads=reads, writes=writes, **terms)
-    spec.check()
-    if not (spec.reads or spec.writes or spec.lock_sql):
-        raise InvalidRequest(f"{ti.task_id}: hold() asks for no locks. Name at least one object in reads or writes")
-    if left := [name for name in (*spec.reads, *spec.writes) if "{{" in name]:
-        raise InvalidRequest(f"{ti.task_id}: the template {left[0]!r} is not rendered inside a task. Write its value")
+    _check_names(spec, ti.task_id)
     span = {"task_id": ti.task_id, "timeout": timeout, "lease_duration": lease_duration}
     check_span(span, "lease_duration", least=timedelta(seconds=1))
     timeout_s = check_span(span, "timeout")
@@ -152,6 +148,15 @@ def hold(
             yield held
     finally:
         _held.discard(str(owner))
+
+
+def _check_names(spec: LockSpec, task_id: str) -> None:
+    """:raises InvalidRequest: *spec* names nothing, or a template, or an invalid object."""
+    spec.check()
+    if not (spec.reads or spec.writes or spec.lock_sql):
+        raise InvalidRequest(f"{task_id}: hold() asks for no locks. Name at least one object in reads or writes")
+    if left := [name for name in (*spec.reads, *spec.writes) if "{{" in name]:
+        raise InvalidRequest(f"{task_id}: the template {left[0]!r} is not rendered inside a task. Write its value")
 
 
 def _key(spec: LockSpec) -> str:
@@ -187,9 +192,9 @@ def _check_ahead(manager: LockManager, blockers: Sequence[Blocker], owner: Owner
     waiters = manager.waiters() if holds_more and any(each.waiting for each in blockers) else ()
     blocked_by = {waiter.owner: waiter.blocked_by for waiter in waiters}
     ahead = {each.owner: each for each in blockers}
-    todo = list(ahead.values())
-    while todo:
-        each = todo.pop()
+    unchecked = list(ahead.values())
+    while unchecked:
+        each = unchecked.pop()
         if not each.waiting and _is_own(manager, each.owner, owner):
             raise InvalidRequest(
                 f"{owner.work} would wait for itself: {each}. Name everything in one hold(), or in the task's own locks. "
@@ -197,7 +202,7 @@ def _check_ahead(manager: LockManager, blockers: Sequence[Blocker], owner: Owner
             )
         further = [one for one in blocked_by.get(each.owner, ()) if one.owner not in ahead]
         ahead |= {one.owner: one for one in further}
-        todo += further
+        unchecked += further
 
 
 def _is_own(manager: LockManager, holder: str, owner: Owner) -> bool:

@@ -217,11 +217,11 @@ def started(dag_id: str, run_id: str, task_ids: Collection[str] | None = None) -
 
     :param task_ids: the tasks to look for. None means all tasks of the run.
     """
-    besides = {child.pid for child in psutil.Process().children(recursive=True)} | {os.getpid()}
+    callers = {child.pid for child in psutil.Process().children(recursive=True)} | {os.getpid()}
     return [
         f"process {process.pid} of {task_id} on this host"
         for process in psutil.process_iter()
-        if process.pid not in besides
+        if process.pid not in callers
         and (task_id := _task_of(process, dag_id, run_id)) is not None
         and (task_ids is None or task_id in task_ids)
     ]
