@@ -30,6 +30,8 @@ PARAMETERS = {
     # A session that only listens would otherwise notice a lost server after two hours.
     **{"keepalives_idle": "30", "keepalives_interval": "10", "keepalives_count": "3"},
     "fallback_application_name": APPLICATION,
+    # A standby is behind: it would still show a lease that has been released, and confirm it.
+    "target_session_attrs": "primary",
 }
 """libpq's parameters, unless the URL sets them. None of them reaches a pooler that would refuse it."""
 
