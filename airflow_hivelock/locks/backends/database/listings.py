@@ -13,6 +13,7 @@ from sqlalchemy import or_, select
 
 from airflow_hivelock.locks import queueing, rules, validate
 from airflow_hivelock.locks.backends.database.record import HAS_LOCKS, Record, State
+from airflow_hivelock.locks.backends.database.request import excluded_keys
 from airflow_hivelock.locks.backends.database.values import instant, parse_audit, parse_group
 from airflow_hivelock.locks.model import Blocker, GroupUse, Member, Waiter, WaitsFor
 from airflow_hivelock.locks.queueing import Other, TimedPosition
@@ -108,13 +109,13 @@ def _waiters(records: Sequence[Record], target: LockObject | None, stored: Mappi
     :param records: all requests that wait or hold.
     :param stored: the settings of the groups, by name.
     """
-    locks: defaultdict[LockObject, list[tuple[Record, Lock]]] = defaultdict(list)
+    locks: defaultdict[Lock, list[Record]] = defaultdict(list)
     groups: defaultdict[str, list[Record]] = defaultdict(list)
     by_place = {record.place: record for record in records}
     for record in records:
         if record.state in HAS_LOCKS:
             for lock in record.locked:
-                locks[lock.object].append((record, lock))
+                locks[lock].append(record)
         if record.state in IN_GROUP:
             groups[record.lease_group].append(record)
 
@@ -123,8 +124,9 @@ def _waiters(records: Sequence[Record], target: LockObject | None, stored: Mappi
             met = {
                 other.place: (other, theirs)
                 for mine in reversed(record.locked)
-                for other, theirs in locks[mine.object]
-                if other is not record and queueing.conflict(mine.mode, theirs.mode)
+                for theirs in excluded_keys(mine).values()
+                for other in locks.get(theirs, ())
+                if other is not record
             }
             for other in queueing.in_the_way(record.position, (other for other, _ in met.values())):
                 lock = met[other.place][1]
