@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from airflow_hivelock.locks import connect
+from airflow_hivelock.locks import Withdrawn, connect
 from airflow_hivelock.locks.backends.database import candidate, notifier
 from airflow_hivelock.locks.backends.database.acquisition import DatabaseAcquisition
 from airflow_hivelock.locks.backends.database.store import Store
@@ -94,6 +94,22 @@ def test_a_waiter_that_leaves_as_another_brings_it_back_is_gone(
         monkeypatch.setattr(silencing.acquisition, silencing.comes_back, as_it_leaves)
         second.blocked()
         assert [waiter.owner for waiter in holder.waiters()] == ["second"]
+        living.release(lease)
+        still.release(second.granted())
+
+
+def test_a_waiter_that_was_withdrawn_meanwhile_withdraws_no_other(silencing: Silencing) -> None:
+    with silencing.connect() as holder, silencing.connect() as living, silencing.connect() as still:
+        lease = holder.acquire(owner="holder", writes=[DAY])
+        first, second = (Polling.queued(still, owner, writes=[DAY]) for owner in ("first", "second"))
+        stays = Polling.queued(living, "stays", writes=[DAY])
+        silencing.silence(still)
+        assert holder.force_withdraw("first", reason="it hangs", user="ann")
+        holder.release(lease)
+        lease = stays.granted()
+        assert [blocker.owner for blocker in second.blocked().by] == ["stays"]
+        with pytest.raises(Withdrawn, match="it hangs"):
+            first.blocked()
         living.release(lease)
         still.release(second.granted())
 

@@ -21,7 +21,7 @@ from airflow_hivelock.locks.backends.database import values
 from airflow_hivelock.locks.backends.database.notifier import Waits
 from airflow_hivelock.locks.backends.database.record import HAS_LOCKS, State
 from airflow_hivelock.locks.backends.database.request import RequestedLocks, group_key, start
-from airflow_hivelock.locks.errors import InvalidRequest, StoreUnavailable, Superseded
+from airflow_hivelock.locks.errors import InvalidRequest, StoreCorrupted, StoreUnavailable, Superseded, Withdrawn
 from airflow_hivelock.locks.model import owner_key
 from airflow_hivelock.locks.queueing import Ruling
 
@@ -137,7 +137,7 @@ class DatabaseAcquisition:
         """Join the queue again if it was removed as dead; its own next step finds the result."""
         with self._delivering:
             self._undelivered = self._undelivered or self.waits is not None
-        with suppress(Superseded, InvalidRequest):  # that step raises it as well
+        with suppress(Superseded, Withdrawn, InvalidRequest, StoreCorrupted):  # that step raises it as well
             self._advance(comes_back=True, only_if_removed=True)
         if self.waits is None:
             self.withdraw()  # it was withdrawn meanwhile, and withdraw() did not see this new row
