@@ -40,9 +40,13 @@ def secured(authority: Authority, tmp_path_factory: pytest.TempPathFactory) -> I
             session.execute("SET password_encryption = 'scram-sha-256'")
             session.execute("CREATE ROLE ann LOGIN PASSWORD 'hush-hush'")
             session.execute("CREATE ROLE bob LOGIN PASSWORD 'hush-hush'")
+            session.execute("CREATE ROLE eve NOLOGIN PASSWORD 'hush-hush'")
             session.execute("CREATE ROLE carol LOGIN")
             session.execute("CREATE DATABASE locks OWNER ann")
             session.execute("CREATE DATABASE certified OWNER carol")
+            session.execute("REVOKE CONNECT ON DATABASE locks FROM PUBLIC")
+            session.execute("GRANT CONNECT ON DATABASE locks TO bob")
+            session.execute("CREATE ROLE fay LOGIN PASSWORD 'hush-hush'")
         server.require("hostssl certified carol 127.0.0.1/32 cert\nhostssl locks all 127.0.0.1/32 scram-sha-256")
         yield f"localhost:{server.port}/locks"
 
@@ -63,6 +67,8 @@ def test_a_certificate_lets_in(secured: str, authority: Authority) -> None:
         ("ann", "sslmode=require", "no password supplied"),
         ("nobody:wrong-one", "sslmode=require", "password authentication failed"),
         ("bob:hush-hush", "sslmode=require", "permission denied"),
+        ("eve:hush-hush", "sslmode=require", "not permitted to log in"),
+        ("fay:hush-hush", "sslmode=require", "permission denied for database"),
         ("ann:hush-hush", "sslmode=disable", "no pg_hba.conf entry"),
         ("ann:hush-hush", "sslmode=verify-full&sslrootcert={stranger}", "certificate verify failed"),
         ("ann:hush-hush", "sslmode=verify-full&sslrootcert=/nowhere.pem", "root certificate file"),

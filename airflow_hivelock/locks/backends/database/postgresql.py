@@ -85,7 +85,7 @@ _PLACE = re.compile("[0-9]{1,19}")
 _DENIED = ("28000", "28P01", "42501")  # invalid_authorization_specification, invalid_password, insufficient_privilege
 _DENIED_TEXT = re.compile(
     r"password|authentication|pg_hba|certificate|private key|does not match host name|role .* does not exist|not support SSL|"
-    r"SSL error(?!: unexpected eof)"
+    r"SSL error(?!: unexpected eof)|permission denied for database|not permitted to log in"
 )
 """libpq gives no code when it cannot connect. A server that dies in the handshake is no refusal."""
 
