@@ -56,10 +56,12 @@ def test_the_scheduler_gives_it_the_next_worker_slot() -> None:
     stored = DagSerialization.from_dict(DagSerialization.to_dict(works))
 
     def weights(run_id: str) -> list[int | None]:
-        return [
-            TaskInstance(task=stored.get_task(name), run_id=run_id, dag_version_id=None).priority_weight
-            for name in ("work", "later")
-        ]
+        found = []
+        for task in map(stored.get_task, ("work", "later")):
+            ti = TaskInstance(task=task, run_id=run_id, dag_version_id=None)
+            ti.refresh_from_task(task)  # before Airflow 3.3 a new instance does not know its run yet
+            found.append(ti.priority_weight)
+        return found
 
     assert weights(DAILY) == [10, -5]
     assert weights(BACKFILL[0]) == [0, -5]
