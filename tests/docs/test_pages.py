@@ -77,6 +77,15 @@ def test_every_message_that_is_explained_is_one_that_the_code_says() -> None:
     assert not [part for part in said if part not in code]
 
 
+def test_the_figures_of_the_sizing_are_those_of_the_costs() -> None:
+    costs = (PROJECT / "docs" / "costs.md").read_text()
+    sizing = (PROJECT / "docs" / "production.md").read_text().partition("## Sizing")[2]
+    rows = re.findall(r"^\| (?:\w+, throughput|client|triggerer, .+?) \|.*", sizing, re.MULTILINE)
+    figures = [figure for row in rows for figure in re.findall(r"([\d.]+) (?:to|ms|leases|%|kB) ", row)]
+    assert len(rows) == 5
+    assert [figure for figure in figures if not re.search(rf"(?<![\d.]){re.escape(figure)}(?![\d.]*\d)", costs)] == []
+
+
 def links(page: Path) -> Iterator[str]:
     for token in tokens(page):
         for part in token.children or ():
