@@ -16,7 +16,7 @@ from fastapi import HTTPException, Response
 from fastapi.concurrency import run_in_threadpool
 
 from airflow_hivelock.hooks import HiveLockHook
-from airflow_hivelock.locks.errors import HiveLockError
+from airflow_hivelock.locks.errors import HiveLockError, StoreUnavailable
 from airflow_hivelock.locks.expected import MOST_READ, PastHolds, expected_waits
 from airflow_hivelock.ui import access, holders, view, works
 from airflow_hivelock.ui.reads import SharedReads, Uncollected
@@ -156,8 +156,18 @@ def _expected_ends(
 
 
 async def connections() -> list[str]:
-    """The ids of the connections to lock stores."""
-    return await reads.ask(("", "connections"), access.connection_ids, CONNECTIONS_FRESH_S)
+    """The ids of the connections to lock stores.
+
+    :raises HTTPException: Airflow itself does not answer. No lock store is to blame.
+    """
+    try:
+        return await reads.ask(("", "connections"), access.connection_ids, CONNECTIONS_FRESH_S)
+    except StoreUnavailable as error:
+        raise HTTPException(
+            503,
+            f"Airflow did not list its connections within {PATIENCE_S:g} s. Try again. If it happens often, check Airflow's "
+            "database and the load of the API server",
+        ) from error
 
 
 async def checked(connection_id: str) -> None:

@@ -17,7 +17,7 @@ from airflow_hivelock.hooks import HiveLockHook
 from airflow_hivelock.locks.errors import AccessDenied, HiveLockError, StoreCorrupted, StoreUnavailable
 from airflow_hivelock.ui.reads import SharedReads
 from airflow_hivelock.work import applications
-from tests.airflow.page import API, CURRENT, LEASES, Login, hold, looks, on_worker, works
+from tests.airflow.page import API, CURRENT, LEASES, Login, access, hold, looks, on_worker, works
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -152,6 +152,21 @@ def test_a_store_that_is_down_is_told_with_what_to_do(
     assert said in detail
     assert "airflow hivelock --conn-id hivelock_default" in detail
     assert str(error) not in detail, "a viewer is not told of servers"
+
+
+def test_an_airflow_that_does_not_list_its_connections_is_not_taken_for_a_lock_store(
+    login: Login, manager: LockManager, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    silence, viewer = threading.Event(), login("viewer")
+    monkeypatch.setattr(looks, "reads", SharedReads("store", patience_s=0.1))
+    monkeypatch.setattr(access, "connection_ids", lambda: silence.wait(60))
+    try:
+        answers = [viewer.get(path) for path in ("/api/v1/connections", CURRENT)]
+    finally:
+        silence.set()
+    for answer in answers:
+        assert (answer.status_code, "lock store" in answer.text) == (503, False)
+        assert "Airflow did not list its connections" in answer.json()["detail"]
 
 
 def test_the_history_of_any_number_of_hours_costs_one_read(login: Login, manager: LockManager) -> None:
