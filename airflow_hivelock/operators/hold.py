@@ -136,10 +136,10 @@ def hold(
     _held.add(str(owner))
     try:
         manager = patiently(hook.manager, log)
-        patiently(lambda: _release_rest(manager, owner, ti.try_number), log)
 
         def ask() -> Lease:
             attempt = attempts.of(ti, ti.try_number)
+            patiently(lambda: _release_rest(manager, owner, attempt), log)
             request = spec.request(hook, owner, attempt, lease_terms, lease_s=lease_s, wait=wait)
             return _acquire(Wait(lambda: (manager, request), most_s, changed.set, log), owner, changed)
 

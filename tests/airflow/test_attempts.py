@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from tests.airflow.conftest import Lines, Run
     from tests.airflow.triggerer import Triggerer
 
+OTHER = "dw.delays/dt=2013-01-16"
+
 
 @pytest.fixture(autouse=True)
 def short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -87,15 +89,20 @@ def test_a_worker_of_a_run_that_was_created_again_gets_its_locks(waiting: str, m
     assert lease.attempt == 2
 
 
-def test_hold_in_a_run_that_was_created_again_gets_its_locks(manager: LockManager, run: Run) -> None:
+@pytest.mark.parametrize("given_back", [[OBJECT, OTHER], [OBJECT]])
+def test_hold_in_a_run_that_was_created_again_gets_its_locks(
+    given_back: list[str], manager: LockManager, run: Run
+) -> None:
     attempts = []
 
     def work() -> None:
         for _ in range(2):
-            with hold(writes=[OBJECT]) as held:
+            with hold(writes=[OBJECT, OTHER]) as held:
                 assert held.lease is not None
+                assert not held.lease.released
                 attempts.append(held.lease.attempt)
-            leave(manager, held.lease.owner)
+            died = manager.acquire(owner=held.lease.owner, writes=[OBJECT, OTHER], attempt=2)
+            manager.release(died, objects=given_back)
 
     with DAG("again_hold", schedule=None, start_date=DAY) as dag:
         task(task_id="work")(work)()
