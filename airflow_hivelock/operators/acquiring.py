@@ -40,6 +40,11 @@ class TaskKilled(BaseException):
     """Airflow kills the task. No Exception, so that the task's own code does not handle it and continue."""
 
 
+def stops_work(on_kill: Callable[[], None]) -> bool:
+    """Whether *on_kill* of an operator stops its work. A function of Python, for example, has no ``on_kill()`` of its own."""
+    return getattr(on_kill, "__func__", None) is not BaseOperator.on_kill
+
+
 class AcquiresLocks(NamesLocks):
     """The base class of the operators that acquire locks.
 
@@ -163,8 +168,8 @@ class AcquiresLocks(NamesLocks):
 
     @property
     def _stops(self) -> bool:
-        """Whether the operator can stop its work. A function of Python, for example, has no ``on_kill()`` of its own."""
-        return getattr(super().on_kill, "__func__", None) is not BaseOperator.on_kill
+        """Whether the operator itself can stop its work."""
+        return stops_work(super().on_kill)
 
     def _patiently(self, ask: Callable[[], T]) -> T:
         """Return the result of *ask* when the lock store answers. Use it if the task cannot return to the triggerer."""

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import os
 import threading
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from datetime import timedelta
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import structlog
@@ -18,7 +20,7 @@ from airflow_hivelock.links import HELD_WITH
 from airflow_hivelock.locks import rules
 from airflow_hivelock.locks.errors import CannotTell, InvalidRequest, StoreUnavailable
 from airflow_hivelock.locks.model import Lease
-from airflow_hivelock.operators.acquiring import GLANCE_S
+from airflow_hivelock.operators.acquiring import GLANCE_S, TaskKilled, stops_work
 from airflow_hivelock.operators.arguments import check_span
 from airflow_hivelock.operators.passed import work_name
 from airflow_hivelock.spec import TERMS, LeaseTerms, LockSpec, Owner
@@ -28,15 +30,18 @@ from airflow_hivelock.work.lease_holder import LeaseHolder
 from airflow_hivelock.work.processes import MARK, Processes
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from airflow_hivelock.locks.manager import LockManager
     from airflow_hivelock.locks.model import Blocker
 
 log = structlog.get_logger(__name__)
 
-_held: set[str] = set()
-"""The owners of the leases that this process holds."""
+_held: dict[str, bool] = {}
+"""The owners of the leases that this process holds or acquires. False: a kill must not interrupt the present step."""
+
+_killed: set[Any] = set()
+"""The ids of task instances that Airflow kills."""
 
 _linked: set[Any] = set()
 """The ids of task instances that have a link to the page."""
@@ -96,9 +101,10 @@ def hold(
     """In a Python task: ``with hold(writes=[f"dw.delays/dt={day}"]) as held:``. The body runs under those locks.
 
     The task waits for the locks in its worker slot. It renews the lease while the body runs, and releases it at the
-    end, even after an error. If the task is killed, its next try takes over the lease with the same names; otherwise
-    the keeper frees the lease. A task can have this lease in addition to the lease for its own work. ``held.check()``
-    checks whether the lease is still held.
+    end, even after an error. If Airflow kills the task, the body ends with ``TaskKilled``, or ``CancelledError`` in an
+    event loop. Airflow cannot end a body in another thread. If the process dies, the task's next try takes over the
+    lease with the same names; otherwise the keeper frees the lease. A task can have this lease in addition to the lease
+    for its own work. ``held.check()`` checks whether the lease is still held.
 
     :param timeout: as for the operators.
     :param terms: other arguments about the locks and the grant: ``lock_sql``, ``max_leases``, ….
@@ -133,21 +139,55 @@ def hold(
     lease_s, wait = lease_duration.total_seconds(), timeout_s != 0
     changed = threading.Event()
     most_s = spec.timeout_s(hook) if timeout is None else timeout_s
-    _held.add(str(owner))
+    check = partial(_check_not_killed, ti)
+    if not stops_work(ti.task.on_kill):
+        ti.task.on_kill = _on_kill
+    _held[str(owner)] = threading.current_thread() is not threading.main_thread()
     try:
-        manager = patiently(hook.manager, log)
+        manager = patiently(hook.manager, log, check)
 
         def ask() -> Lease:
             attempt = attempts.of(ti, ti.try_number)
-            patiently(lambda: _release_rest(manager, owner, attempt), log)
+            patiently(lambda: _release_rest(manager, owner, attempt), log, check)
             request = spec.request(hook, owner, attempt, lease_terms, lease_s=lease_s, wait=wait)
-            return _acquire(Wait(lambda: (manager, request), most_s, changed.set, log), owner, changed)
+            return _acquire(Wait(lambda: (manager, request), most_s, changed.set, log), owner, changed, check)
 
         lease = attempts.as_current_try(ti, ask, log)
-        with _under(manager, lease, owner.work) as held:
+        with _under(manager, lease, owner.work) as held, _ends_at_kill(str(owner), check):
             yield held
+        check()
     finally:
-        _held.discard(str(owner))
+        _held.pop(str(owner))
+
+
+def _on_kill() -> None:
+    """The ``on_kill()`` of an operator that has none, from its first ``hold()`` on. It runs in a signal handler."""
+    ti: Any = get_current_context()["ti"]
+    _killed.add(ti.id)
+    if not _held or not all(_held.values()):
+        return
+    try:
+        loop = asyncio.get_running_loop()
+    except RuntimeError:
+        _check_not_killed(ti)
+    else:  # an error here would leave the loop, and no coroutine would end
+        loop.call_soon_threadsafe(lambda: [each.cancel() for each in asyncio.all_tasks(loop)])
+
+
+def _check_not_killed(ti: Any) -> None:
+    if ti.id in _killed:
+        raise TaskKilled(f"{ti.task_id} was killed")
+
+
+@contextmanager
+def _ends_at_kill(owner: str, check: Callable[[], None]) -> Iterator[None]:
+    """Let a kill interrupt the block."""
+    before, _held[owner] = _held[owner], True
+    try:
+        check()
+        yield
+    finally:
+        _held[owner] = before
 
 
 def _check_names(spec: LockSpec, task_id: str) -> None:
@@ -165,7 +205,7 @@ def _key(spec: LockSpec) -> str:
     return hashlib.sha256(wanted.encode()).hexdigest()[:8]
 
 
-def _acquire(wait: Wait, owner: Owner, changed: threading.Event) -> Lease:
+def _acquire(wait: Wait, owner: Owner, changed: threading.Event, check: Callable[[], None]) -> Lease:
     looked_at: Sequence[Blocker] = ()
     try:
         while not isinstance(lease := wait.poll(), Lease):
@@ -175,6 +215,7 @@ def _acquire(wait: Wait, owner: Owner, changed: threading.Event) -> Lease:
                     looked_at = wait.blockers
             changed.wait(min(GLANCE_S, wait.wait_s() or GLANCE_S))
             changed.clear()
+            check()
     except BaseException:
         with suppress(StoreUnavailable):  # the caller needs the first error
             wait.give_up()

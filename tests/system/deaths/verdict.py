@@ -111,7 +111,7 @@ def freed_by(play: Play, manager: LockManager, home: Path) -> Iterator[str]:
 
 
 def _logged(lease_id: str, owner: str, home: Path) -> str | None:
-    _, _, run_id, task_id, _ = owner.split("/")
+    _, _, run_id, task_id, *_ = owner.split("/")
     trigger = None
     for path in sorted((home / "logs").rglob("*.log*")):
         for line in path.read_text(errors="replace").splitlines():

@@ -115,6 +115,14 @@ ROWS.at_work("cleared", "cleared", TASK, "own", cleared("job"), writers(2))
 ROWS.at_work(
     "function_marked_failed", "a function on another host marked failed", TASK, "own_function", marked("failed"), ends
 )
+ROWS.at_work(
+    "held_marked_failed",
+    "a function with hold() on another host marked failed",
+    TASK,
+    "held_function",
+    marked("failed"),
+    ends,
+)
 ROWS.at_work("run_timed_out", "dagrun_timeout", TASK, "own_run_timed", over, ends)
 ROWS.at_work("timed_out", "execution_timeout", TASK, "own_timed", reached("failed"))
 

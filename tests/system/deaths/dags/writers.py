@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.providers.standard.operators.bash import BashOperator
 from airflow.providers.standard.operators.python import PythonOperator
-from airflow.sdk import DAG, Variable
+from airflow.sdk import DAG, Variable, get_current_context
 
-from airflow_hivelock import HiveLockMixin, HiveLockOperator, HiveUnlockOperator, release_locks
+from airflow_hivelock import HiveLockMixin, HiveLockOperator, HiveUnlockOperator, hold, release_locks
 from tests.system.deaths import writer
 from tests.system.deaths.play import DAY, LATER_DAY, NEXT_DAY, NO_SLOTS
 from tests.system.deaths.remote import Remote
@@ -139,6 +139,16 @@ with DAG("own_function", **options()):
         pre_execute=on_worker,
         **names(),
     )
+
+
+def held_function(*paths: str) -> None:
+    table = get_current_context()["params"]["table"]
+    with hold(reads=[f"dw.flights/{DAY}"], writes=[f"{table}/{DAY}"]):
+        writer.main(*map(Path, paths))
+
+
+with DAG("held_function", **options()):
+    PythonOperator(task_id="job", python_callable=held_function, op_args=words()[3:], pre_execute=on_worker)
 
 with DAG("own_three", **options()):
     for _n in range(3):
