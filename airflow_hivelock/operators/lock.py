@@ -118,8 +118,9 @@ class HiveUnlockOperator(Linked, ReleasesLocks, BaseOperator):
     :param objects: release only the locks on these objects and on objects below them, such as the finished days of a
         range, ``dw.delays/dt=2013-01-01..2013-01-05``. The task then waits only for the tasks before it, and in a
         mapped task group only for those of the same index. Another HiveUnlockOperator must release the rest.
-    :param lease: the lease to release, or a list of leases, of HiveLockOperators of the same run. None means the leases
-        of the HiveLockOperators directly upstream (the setups), or of all upstream if none is directly upstream.
+    :param lease: the lease to release, or a list of leases, of HiveLockOperators of the same run. If a
+        template or an XCom turns out as None, nothing is released. Without this argument, the task releases the leases of
+        the HiveLockOperators directly upstream (the setups), or of all upstream if none is directly upstream.
     :param lease_dag_id: another DAG whose runs can have acquired *lease*. The audit trail has such releases. Not a
         template.
     :param work_timeout: how long to wait for that work, and for a lock store that does not answer.
@@ -164,6 +165,11 @@ class HiveUnlockOperator(Linked, ReleasesLocks, BaseOperator):
         objects = None if self.objects is None else rules.objects("objects", self.objects)
         hook = HiveLockHook(self.hivelock_conn_id)
         self._me = Owner.of(hook.installation, context["ti"])
+        if not self._of_upstream and not self._passed():
+            self.log.warning(
+                "Nothing to release: the lock task has passed no lease. Either locking was turned off for it, or a user has "
+                "marked it as success"
+            )
         patience = Patience(self.work_timeout.total_seconds(), None, time.monotonic)
         freed: list[str] = []
 
@@ -221,7 +227,7 @@ class HiveUnlockOperator(Linked, ReleasesLocks, BaseOperator):
 
     def _lock_tasks(self) -> list[Any]:
         """The lock tasks whose leases are to be released."""
-        if self.lease is not None:
+        if not self._of_upstream:
             mine = {owner.task_id for owner in self._owners()}
             return [task for task in self.dag.tasks if task.task_id in mine and holds_for_others(task)]
         upstream = list(self.upstream_list), self.get_flat_relatives(upstream=True)
@@ -238,11 +244,11 @@ class HiveUnlockOperator(Linked, ReleasesLocks, BaseOperator):
         return [owner for owner in owners if owner]
 
     def _passed(self) -> list[Lease]:
-        given = [self.lease] if isinstance(self.lease, dict | str) else list(self.lease)
+        given = [self.lease] if isinstance(self.lease, dict | str | None) else list(self.lease)
         return [Lease.from_json(lease) for lease in given if lease is not None and lease != OFF]
 
     def _leases(self) -> Iterator[tuple[LockManager, Lease]]:
-        if self.lease is None:
+        if self._of_upstream:
             for lock in self._lock_tasks():
                 yield from leases_of(lock, self._me.run_id, of=self._instance)
         else:
@@ -286,7 +292,7 @@ class HiveUnlockOperator(Linked, ReleasesLocks, BaseOperator):
         known = Instances(self.dag_id, self._me.run_id, [self, *locks, *work.values()])
         if self.objects is not None:
             of = [self._instance]
-        elif self.lease is not None:
+        elif not self._of_upstream:
             of = [
                 (lock, owner.map_index) for lock in locks for owner in self._owners() if owner.task_id == lock.task_id
             ]

@@ -6,9 +6,10 @@ import json
 import re
 from datetime import timedelta
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from unittest.mock import Mock
 
+import pytest
 from airflow.providers.standard.operators.empty import EmptyOperator
 from airflow.sdk import task
 
@@ -19,8 +20,6 @@ from tests.airflow.tasks import DAY, NAMES
 from tests.airflow.tasks import dag as dag_named
 
 if TYPE_CHECKING:
-    import pytest
-
     from airflow_hivelock.locks import Lease, LockManager
     from tests.airflow.conftest import Lines, Run
 
@@ -80,6 +79,23 @@ class TestUnlock:
             [one, two] >> HiveUnlockOperator(task_id="unlock", lease=two.output)
         assert run(releases, logical_date=DAY).state == "success"
         assert [str(holder.object) for holder in manager.show()] == ["dw", "dw.a"]
+
+    @pytest.mark.parametrize("objects", [None, ["dw.a"]])
+    def test_it_frees_nothing_if_the_passed_lease_turns_out_as_none(
+        self, objects: Any, manager: LockManager, run: Run, lines: Lines
+    ) -> None:
+        """It freed the leases of all lock tasks upstream."""
+        with dag() as releases:
+            lock = HiveLockOperator(task_id="one", writes=["dw.a"])
+
+            @task
+            def marked() -> None:
+                """Leave no XCom, as a lock task that a user has marked as success."""
+
+            lock >> HiveUnlockOperator(task_id="unlock", lease=marked(), objects=objects)
+        assert run(releases, logical_date=DAY).state == "success"
+        assert [str(holder.object) for holder in manager.show()] == ["dw", "dw.a"]
+        assert "Nothing to release: the lock task has passed no lease" in lines()
 
     def test_it_frees_leases_that_another_dag_acquired(self, manager: LockManager, run: Run) -> None:
         given = [manager.acquire(owner=f"here/other/run/{n}/-1", writes=[f"dw.{n}"]).to_json() for n in ("a", "b")]
