@@ -57,7 +57,7 @@ MORE = {
     "compact": "EXCLUSIVE on what is rewritten. Hive only queues a compaction, and locks nothing",
     "made": "a name that is made is EXCLUSIVE. Hive locks its database only, or neither",
     "read": "what is also read is kept from those who overwrite it: SHARED_WRITE. Hive's query has a snapshot",
-    "rows": "which partitions UPDATE, DELETE and MERGE change is known too late: the table",
+    "rows": "which partitions UPDATE, DELETE and MERGE change is not certain from their text: the table",
     "emptied": "EXCLUSIVE on what is truncated. Hive 4: EXCL_WRITE, for its readers have a snapshot",
 }
 """Where we take more on tables of transactions, and why."""
@@ -101,10 +101,10 @@ STATEMENTS = [
         ("from u insert into a select x,y insert into w select x,y", "r(a) r(u) x(w)"),
         ("update a set y='b' where x=1", "w(a)"),
         ("update a set y='b' where x in (select x from u)", "r(u) w(a)"),
-        ("update ap set y='b' where dt='1' and x=1", "w(ap)", "rows"),
+        ("update ap set y='b' where dt='1' and x=1", "w(ap/dt=1)"),
         ("update ap set y='b' where x=1", "w(ap)", "rows"),
         ("delete from a where x=1", "w(a)"),
-        ("delete from ap where dt='1'", "w(ap)", "rows"),
+        ("delete from ap where dt='1'", "w(ap/dt=1)"),
         ("delete from ap", "w(ap)", "rows"),
         ("merge into a using u on a.x=u.x when matched then update set y=u.y", "r(u) w(a)"),
         ("merge into a using u on a.x=u.x when matched then delete", "r(u) w(a)"),

@@ -54,6 +54,7 @@ def test_the_order_of_the_columns_is_known_or_the_table_is_locked(
         "insert into i partition (ds='x', hr) select 1",
         "alter table i drop partition (ds='x')",
         "truncate table i partition (ds='x')",
+        "delete from i where ds='x'",
         "load data inpath '/x' into table i partition (ds='x')",
         "alter table i add partition field days(at)",
         "alter table i drop partition field bucket(16, id)",
@@ -65,11 +66,71 @@ def test_a_table_whose_partitions_are_not_hives_is_locked_whole(sql: str) -> Non
     assert locks(sql, Lake()) == ["X i"]
 
 
+def test_a_change_of_a_table_with_commits_of_its_own_locks_it_whole() -> None:
+    assert locks("delete from hudi where ds='x'", Lake()) == ["X hudi"]
+
+
+ON = "merge into t using u on t.ds = 'x' and t.hr = 1 and t.k = u.k when"
+
+
+@pytest.mark.parametrize(
+    ("sql", "changed"),
+    [
+        ("delete from t where ds = 'x' and hr = 1 and k in (select k from u)", "t/ds=x/hr=1"),
+        ("delete from t as a where a.hr = '01' and 'x' = a.ds", "t/ds=x/hr=1"),
+        ("delete from t where ds in ('x', 'y')", "t/ds=x t/ds=y"),
+        ("delete from t where ds = 'x' and hr > 1", "t/ds=x"),  # a rival can create an hour
+        ("delete from t where ds between '2024-01-01' and '2024-01-02'", "t"),
+        ("delete from t where hr = 1", "t"),
+        ("delete from t where ds = 'x' or k = 1", "t"),
+        ("delete from t where ds = 'x' or rand() < 0.5", "t"),
+        ("delete from t where ds = lower('x')", "t"),
+        ("delete from t where ds = 20240101", "t"),
+        ("delete from t where ds = 'x' and k > (select max(k) from u where u.g = t.g)", "t"),  # Spark can read t twice
+        ("set hive.optimize.ppd=false; delete from t where ds = 'x'", "t"),
+        ("delete from t", "t"),
+        ("update t set k = 1, g = ds where ds = 'x' and hr = 1", "t/ds=x/hr=1"),
+        ("update t set k = 1, `DS` = 'x' where ds = 'x' and hr = 1", "t"),
+        (f"{ON} matched and u.g = 1 then delete when matched then update set t.k = u.k", "t/ds=x/hr=1"),
+        (f"{ON} not matched then insert (k, hr, ds) values (u.k, 1, 'x')", "t/ds=x/hr=1"),
+        (f"{ON} not matched then insert (k, hr, ds) values (u.k, '02', 'y')", "t/ds=x/hr=1 t/ds=y/hr=2"),
+        (f"{ON} not matched then insert (k, hr, ds) values (u.k, u.hr, 'x')", "t/ds=x t/ds=x/hr=1"),
+        (f"{ON} not matched then insert (k, ds) values (u.k, u.ds)", "t"),
+        (f"{ON} not matched then insert values (u.k, 'x', 1)", "t"),  # in Iceberg, any column can be the last
+        (f"{ON} not matched then insert *", "t"),
+        (f"{ON} matched then update set *", "t"),
+        (f"{ON} matched then update set ds = u.ds", "t"),
+        (f"{ON} not matched by source and t.ds = 'x' then delete", "t"),
+        ("merge into t using u on u.ds = 'x' when matched then delete", "t"),
+        ("merge into t using stage.t on stage.t.ds = 'x' and default.t.ds = 'y' when matched then delete", "t/ds=y"),
+        ("with u as (select 1 k) merge into t using u on t.ds = 'x' and t.k = u.k when matched then delete", "t/ds=x"),
+    ],
+)
+def test_a_change_locks_the_partitions_that_it_certainly_keeps_to(sql: str, changed: str) -> None:
+    declared = {"unpartitioned": ["default.u", "stage.t"], "partition_columns": HOURLY}
+    found = plan_statements(sql, **declared)[1]  # type: ignore[arg-type]
+    assert " ".join(str(each).removeprefix("default.") for each in found) == changed
+    assert plan_statements(sql, unpartitioned=["default.u", "stage.t"])[1] == [LockObject("default", "t")]
+
+
+def test_a_change_of_no_row_keeps_its_table() -> None:
+    assert locks("delete from t where ds = 'x' and ds = 'y'", partition_columns=HOURLY) == ["S t"]
+
+
+def test_hives_merge_inserts_partition_columns_last() -> None:
+    sql = "merge into a using u on a.ds = 'x' and a.k = u.k when not matched then insert values (u.k, 'y')"
+    assert [str(each) for each in plan_statements(sql, Lake())[1]] == ["default.a/ds=x", "default.a/ds=y"]
+
+
 class Lake(Warehouse):
-    """A catalog with one Iceberg table."""
+    """A catalog with a table of Iceberg, of Hudi and of Hive's transactions."""
 
     def table(self, table: LockObject) -> Table | None:
-        return Table(format="iceberg") if str(table) == "default.i" else None
+        return {
+            "default.i": Table(format="iceberg"),
+            "default.hudi": Table(("ds",), partition_types=("string",), format="hudi"),
+            "default.a": Table(("ds",), partition_types=("string",), transactional=True),
+        }.get(str(table))
 
 
 @pytest.mark.parametrize(

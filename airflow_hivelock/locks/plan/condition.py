@@ -64,9 +64,8 @@ class Literal:
             return self._canonical(kind) if kind == self.kind else None
         text = not kind or STRING.fullmatch(kind)
         if self.kind == "number" and (text or kind.startswith("char")):
-            return (
-                str(int(self.text)) if text and _INTEGER.fullmatch(self.text) else None
-            )  # a string column stores 7 for 07
+            # A string column stores 7 for 07.
+            return str(int(self.text)) if text and _INTEGER.fullmatch(self.text) else None
         if (self.kind == "date" and not text and kind != "date") or kind == "boolean":
             return None  # Hive reads 'false' in quotes as true, and Spark as false
         return self._canonical(kind)
@@ -359,33 +358,36 @@ def _in_text(one: str, other: str) -> int:
     return (one > other) - (one < other)
 
 
-def narrow(target: LockObject, condition: Condition, tables: KnownTables, limit: int) -> list[LockObject]:
+def narrow(
+    target: LockObject, condition: Condition, tables: KnownTables, limit: int, *, listed: bool = True
+) -> list[LockObject]:
     """The partitions or prefixes of the table *target* with all rows that can make *condition* true.
 
     If the condition allows a column only some values, the result has these, even if they do not exist. For other
-    conditions the catalog lists the partitions. The result is the table if it is not known, or above *limit* objects.
+    conditions the catalog lists the partitions if *listed*, although another job can create more. The result is the
+    table if it is not known, or above *limit* objects.
     """
     table = tables.table(target)
     if table is None or not condition.columns() & set(table.partition_columns):
         return [target]
-    named = _named(target, condition, table, tables, limit)
+    named = _named(target, condition, table, limit, ranges=listed and tables.catalog is None)
     depth = len(named[0].partition) if named else len(table.partition_columns)
     found = named  # a prefix means all partitions below it
-    if condition.columns() & set(table.partition_columns[depth:]) and tables.catalog is not None:
-        listed = [partition for prefix in named for partition in tables.listed(prefix) or ()]
-        found = [partition for partition in listed if _may_hold(condition, partition, table)]
+    if listed and condition.columns() & set(table.partition_columns[depth:]) and tables.catalog is not None:
+        existing = (partition for prefix in named for partition in tables.listed(prefix) or ())
+        found = [partition for partition in existing if _may_hold(condition, partition, table)]
     respelt = [each for each, kept in tables.respelt(target).items() if _may_hold(condition, kept, table)]
     found = list(dict.fromkeys([*found, *respelt]))
     return found if len(found) <= limit else [target]
 
 
-def _named(target: LockObject, condition: Condition, table: Table, tables: KnownTables, limit: int) -> list[LockObject]:
+def _named(target: LockObject, condition: Condition, table: Table, limit: int, *, ranges: bool) -> list[LockObject]:
     """The table, prefixes or partitions that the condition alone determines. Empty if it contradicts itself."""
     levels: list[list[tuple[str, str]]] = []
     count = 1
     types = table.partition_types or ("",) * len(table.partition_columns)
     for column, kind in zip(table.partition_columns, types, strict=True):
-        values = condition.values(column, kind, ranges=tables.catalog is None)
+        values = condition.values(column, kind, ranges)
         if values is None or (count := count * len(values)) > limit:
             break
         levels.append([(column, value) for value in sorted(values)])

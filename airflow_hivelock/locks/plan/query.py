@@ -191,6 +191,18 @@ class Reader:
     def target(self, table: exp.Table) -> LockObject:
         return self._object(table)
 
+    def condition_on_target(self, tree: exp.Merge | exp.Update | exp.Delete) -> Condition:
+        """The condition that is true for each row of the target that *tree* deletes or updates."""
+        select = exp.Select(from_=exp.From(this=tree.this.copy()))
+        if isinstance(tree, exp.Merge):
+            select.set("joins", [exp.Join(this=tree.args["using"].copy(), on=tree.args["on"].copy())])
+        elif where := tree.args.get("where"):
+            select.set("where", where.copy())
+        target, *others = sources(select)
+        if not target.narrows or read_twice(select):
+            return ALWAYS
+        return self._predicates.of_sources(select, [self._known(target, {}), *others])[0]
+
     # Expressions: add each table in them as a read.
 
     def _visit(self, node: exp.Expr, scope: Mapping[str, Named]) -> None:

@@ -10,6 +10,7 @@ from sqlglot import TokenType, exp
 from airflow_hivelock.locks.hive.transactional import Write
 from airflow_hivelock.locks.model.object import CATALOG
 from airflow_hivelock.locks.plan.alter import alter
+from airflow_hivelock.locks.plan.change import change
 from airflow_hivelock.locks.plan.create import DATABASES, create, drop, no_query, view_query
 from airflow_hivelock.locks.plan.cursor import Cursor
 from airflow_hivelock.locks.plan.insert import insert, inserts
@@ -131,7 +132,7 @@ def _add(cursor: Cursor, planner: Planner) -> None:
 
 
 def _query(cursor: Cursor, planner: Planner) -> None:
-    """A query, UPDATE, DELETE or MERGE. Changes lock their whole target, because the changed rows are unknown."""
+    """A query, UPDATE, DELETE or MERGE."""
     statement = cursor.statement
     words = [token.text.upper() for token in statement.tokens]
     for at in range(len(words)):
@@ -139,15 +140,10 @@ def _query(cursor: Cursor, planner: Planner) -> None:
             statement = replace(statement, tokens=(*statement.tokens[: at + 1], *statement.tokens[at + 4 :]))
             cursor = Cursor(statement)
     tree = parse(statement, cursor.rest())
-    reader = planner.reader(statement)
     if isinstance(tree, exp.Merge | exp.Update | exp.Delete):
-        target = tree.this
-        if not isinstance(target, exp.Table) or not isinstance(target.this, exp.Identifier):
-            statement.refuse(statement.tokens[0], "the target of this statement is not understood")
-        planner.write(reader.target(target), how=Write.CHANGE)
-        reader.read_but(tree, "this")
+        change(tree, statement, planner)
     else:
-        reader.read(tree)
+        planner.reader(statement).read(tree)
 
 
 def _execute(cursor: Cursor, planner: Planner) -> None:
