@@ -26,9 +26,12 @@ def change(tree: exp.Merge | exp.Update | exp.Delete, statement: Statement, plan
     if not isinstance(target, exp.Table) or not isinstance(target.this, exp.Identifier):
         statement.refuse(statement.tokens[0], "the target of this statement is not understood")
     reader = planner.reader(statement)
-    table = reader.target(target)
-    planner.look(table)
-    planner.write(*_partitions(tree, table, statement, planner, reader), how=Write.CHANGE)
+    below = planner.below(statement, tuple(part.name for part in target.parts))
+    if below is None:
+        table = reader.target(target)
+        planner.look(table)
+        below = _partitions(tree, table, statement, planner, reader)
+    planner.write(*below, how=Write.CHANGE)
     reader.read_but(tree, "this")
 
 

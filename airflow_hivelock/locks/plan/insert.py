@@ -61,7 +61,8 @@ def _target(cursor: Cursor, planner: Planner) -> None:
         _directory(cursor, planner)
         return
     cursor.take("TABLE")
-    table = planner.table(cursor)
+    table, parts = planner.named(cursor)
+    below = planner.below(cursor.statement, parts)
     spec = cursor.optional_spec()
     cursor.take("IF", "NOT", "EXISTS")
     if cursor.sees("(") and cursor.word(1) not in QUERY:
@@ -73,6 +74,9 @@ def _target(cursor: Cursor, planner: Planner) -> None:
         spec, how = None, Write.OVERWRITE
     if cursor.word() not in (*QUERY, "MAP", "REDUCE"):
         cursor.refuse("a query is missing here")
+    if below is not None:
+        planner.write(*below, how=how)
+        return
     if spec is None:
         _whole(table, planner, how)
         return

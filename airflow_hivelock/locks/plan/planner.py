@@ -138,6 +138,14 @@ class Planner:
         levels = zip(("this", "db", "catalog"), reversed(parts), strict=False)
         self.reader(statement).read(exp.Table(**{level: exp.to_identifier(name, True) for level, name in levels}))
 
+    def below(self, statement: Statement, parts: tuple[str, ...]) -> list[LockObject] | None:
+        """The tables below a temporary view with that name. A write of the view can change them. None for no such view."""
+        if not self.session.is_temporary_view(parts):
+            return None
+        had = len(self.scans)
+        self.read_named(statement, parts)
+        return [scan.table for scan in self.scans[had:]]
+
     def read_view(self, statement: Statement, view: LockObject, condition: Condition, materialized: bool) -> bool:
         """Add the reads of the query of *view*. Return whether that query is known."""
         reader = self.reader(statement)
