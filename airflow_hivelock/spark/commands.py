@@ -124,3 +124,16 @@ OWN = frozenset(("AnalyzeTablesCommand", "SetVariable"))
 """Commands that the reader of plans handles one by one."""
 
 KNOWN = OWN | NOTHING | LOOKS | SCANS | WRITES | RENAMES | VIEWS | CREATES_AS_SELECT | ROWS | INSERTS | COPIES
+
+DELTA = {
+    "DeltaMergeBuilder": ("execute",),
+    "DeltaOptimizeBuilder": ("executeCompaction", "executeZOrderBy"),
+    "DeltaTable": tuple(
+        """
+        addFeatureSupport clone cloneAtTimestamp cloneAtVersion delete dropFeatureSupport generate restoreToTimestamp
+        restoreToVersion update upgradeTableProtocol vacuum
+        """.split()  # noqa: SIM905
+    ),
+    "DeltaTableBuilder": ("execute",),
+}
+"""By class of ``delta.tables``, the methods that change a table. They run in the JVM, so there is no plan to read."""

@@ -13,6 +13,7 @@ from inspect import signature
 from typing import TYPE_CHECKING, Any
 
 from airflow_hivelock.locks.errors import InvalidRequest
+from airflow_hivelock.spark.commands import DELTA
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -131,6 +132,11 @@ def _change_all() -> None:
         learning = import_module("pyspark.ml.wrapper")
         _change(learning.JavaEstimator, "_fit_java", _on_dataset)
         _change(import_module("pyspark.ml.evaluation").JavaEvaluator, "_evaluate", _on_dataset)
+    with suppress(ImportError):
+        delta = import_module("delta.tables")
+        for cls, names in DELTA.items():
+            for name in names:
+                _change(getattr(delta, cls, object), name, _in_the_jvm)
 
 
 def _frame() -> type:
@@ -190,6 +196,9 @@ _action = _under_locks(
 )
 _reads_only = _under_locks(
     _of_writer, lambda locks, writer, name, *_: locks.action(writer._df, f"DataFrameWriter.{name}")
+)
+_in_the_jvm = _under_locks(
+    lambda of, *_: of._spark, lambda locks, of, name, *_: locks.unplanned(f"{type(of).__name__}.{name}")
 )
 
 

@@ -8,7 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from airflow_hivelock.locks.errors import InvalidRequest
-from airflow_hivelock.spark.holding import Planned, hold, planned
+from airflow_hivelock.spark.holding import NotPlanned, Planned, hold, planned
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -98,6 +98,19 @@ class StatementLocks:
             with self._in_a_statement():
                 rows = begin()
             yield rows
+
+    @contextmanager
+    def unplanned(self, name: str) -> Iterator[None]:
+        """Run a call that cannot be planned. It needs a lease that names its data."""
+
+        def plan() -> Planned:
+            raise NotPlanned(
+                f"{name} runs in the JVM, so its locks are not known before; write a statement of spark.sql in its place, or "
+                "run it under a lease that names its data, HiveLocks.lease(writes=[…])"
+            )
+
+        with self._running(plan, name):
+            yield
 
     def refuse_later(self, frame: Any, what: str, step: str) -> None:
         """Refuse a read of the DataFrame's tables that happens later, when no lock is held.

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 from contextlib import nullcontext
-from types import SimpleNamespace
+from types import ModuleType, SimpleNamespace
 from typing import Any
 from unittest.mock import Mock
 
@@ -11,6 +12,8 @@ import pytest
 
 from airflow_hivelock.locks import InvalidRequest
 from airflow_hivelock.spark import interception
+from airflow_hivelock.spark.holding import NotPlanned
+from airflow_hivelock.spark.statements import StatementLocks
 
 
 def analyzeTable(catalog: Any, tableName: str, noScan: bool = False) -> None:
@@ -43,6 +46,34 @@ def test_a_call_of_the_catalog_locks_its_table_in_any_order_of_arguments(
     method = interception._catalog(writes=True, database=original is dropDatabase)(original)
     method(SimpleNamespace(_sparkSession=None), *args, **kwargs)
     locks.call.assert_called_once_with(None, f"Catalog.{original.__name__}", *locked, True)
+
+
+class DeltaTable:
+    """Delta's class, without the JVM."""
+
+    _spark = SimpleNamespace(_sc="the context")
+
+    def delete(self, condition: str = "") -> str:
+        return f"deleted {condition}"
+
+
+def test_a_change_by_a_class_of_delta_needs_a_lease(monkeypatch: pytest.MonkeyPatch) -> None:
+    """``DeltaTable`` changes its table in the JVM, so there is no plan to read."""
+    monkeypatch.setitem(sys.modules, "delta", ModuleType("delta"))
+    monkeypatch.setitem(sys.modules, "delta.tables", SimpleNamespace(DeltaTable=DeltaTable))
+    leases = Mock(has_named_lease=False)
+    locks = StatementLocks("the context", Mock(), leases)
+    interception.install(locks)
+    try:
+        with pytest.raises(NotPlanned, match=r"DeltaTable\.delete runs in the JVM"):
+            DeltaTable().delete()
+        leases.has_named_lease = True
+        assert DeltaTable().delete("id = 1") == "deleted id = 1"
+        leases.check.assert_called_once_with()
+    finally:
+        interception.remove(locks)
+    leases.has_named_lease = False
+    assert DeltaTable().delete() == "deleted "
 
 
 class Frame:
