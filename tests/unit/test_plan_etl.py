@@ -105,6 +105,7 @@ def locks(sql: str) -> tuple[set[str], set[str]]:
         ("create temporary view v using jdbc options (url 'x'); insert into v select * from big", {"big"}, set()),
         ("create temporary view plain as select 1; drop view session.plain; select * from plain", {"plain"}, set()),
         ("select * from session.plain", {"session.plain"}, set()),
+        ("describe history plain", {"plain"}, set()),
         ("comment on column plain.name is 'x'", set(), {"plain"}),
         ("comment on column spark_catalog.dw.plain.name is null", set(), {"plain"}),
     ],

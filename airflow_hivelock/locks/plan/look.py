@@ -61,7 +61,7 @@ def describe(cursor: Cursor, planner: Planner) -> None:
         cursor.take("EXTENDED")
         planner.look(planner.database(cursor))
         return
-    while cursor.is_name(1) and cursor.take_any("TABLE", "FORMATTED", "EXTENDED", "PRETTY"):
+    while cursor.is_name(1) and cursor.take_any("TABLE", "FORMATTED", "EXTENDED", "PRETTY", "HISTORY", "DETAIL"):
         pass
     if cursor.word() in QUERY and cursor.word(1):
         planner.look_at(cursor.statement, cursor.rest())
