@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from tabulate import tabulate
 
 from airflow_hivelock.locks.backend import Capabilities
-from airflow_hivelock.locks.errors import HiveLockError, InvalidRequest, LockTimeout
+from airflow_hivelock.locks.errors import HiveLockError, InvalidRequest, LockTimeout, Unsupported
 from airflow_hivelock.locks.hive.catalog import MetastoreCatalog
 from airflow_hivelock.locks.hive.coverage import Finding, check, findings_fail, unprotected
 from airflow_hivelock.locks.invalid import printable
@@ -36,7 +36,6 @@ if TYPE_CHECKING:
     from airflow_hivelock.locks.hive.site import Site
     from airflow_hivelock.locks.manager import LockManager
     from airflow_hivelock.locks.plan import Follows
-    from airflow_hivelock.work.hosts import HostWork
 
     Connect = Callable[[], "Opened"]
 
@@ -320,36 +319,13 @@ def _group(args: argparse.Namespace, manager: LockManager) -> Result:
 
 
 def _host_gone(args: argparse.Namespace, manager: LockManager) -> Iterator[Result]:
-    """List the hosts with recorded work; or list the work on one host, and declare the host gone with ``--yes``."""
-    from airflow_hivelock.work import hosts
-
-    if not args.names:
-        rows = [
-            (each.processes.host, each.processes.queue, *_row(each), each.processes.gone)
-            for each in hosts.recorded(manager.leases())
-        ]
-        yield Result(("host", "queue", *_HOST_WORK, "gone"), tuple(rows))
-        return
-    if len(args.names) > 1:
-        raise InvalidRequest(f"host-gone {' '.join(args.names)}: name one host at a time")
-    (host,) = args.names
-    works = hosts.on_host(host, manager.leases())
-    user = _actor(args.user)
-    if args.yes:
-        works = hosts.declare_gone(manager, works, reason=args.reason, user=user)
-    yield Result(_HOST_WORK, tuple(map(_row, works)))
-    if not args.yes:
-        raise InvalidRequest(
-            f"nothing is declared yet. If {host} is off, or can never reach its network again, repeat the command with --yes "
-            "and a reason (reason). Otherwise its work would continue to write together with the next holder"
-        )
-
-
-_HOST_WORK = ("lease_id", "user", "work", "process", "pod")
-
-
-def _row(each: HostWork) -> tuple[str | int, ...]:
-    return each.lease.id, each.lease.owner, each.work.name, each.processes.pid, str(each.processes.pod or "")
+    try:
+        from airflow_hivelock.cli import hosts
+    except ModuleNotFoundError as error:
+        raise Unsupported(
+            f"host-gone needs Airflow, whose tasks record their hosts ({error}). Run it where Airflow is installed"
+        ) from error
+    return hosts.host_gone(args.names, manager, declare=args.yes, reason=args.reason, user=_actor(args.user))
 
 
 def _capabilities(capabilities: Capabilities) -> Result:

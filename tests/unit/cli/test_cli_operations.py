@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import socket
+import sys
 from typing import TYPE_CHECKING
 
 import pytest
@@ -140,3 +141,11 @@ def test_a_host_that_cannot_be_meant_is_not_declared_gone(
 def _on(host: str) -> str:
     """A process of that host, as a lease records it."""
     return applications.encode(Processes(host=host))
+
+
+def test_a_host_is_declared_gone_only_where_airflow_is_installed(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delitem(sys.modules, "airflow_hivelock.cli.hosts", raising=False)
+    monkeypatch.delattr("airflow_hivelock.cli.hosts", raising=False)
+    monkeypatch.setitem(sys.modules, "airflow_hivelock.work.hosts", None)
+    monkeypatch.delattr("airflow_hivelock.work.hosts", raising=False)
+    fails(run, 1, "host-gone needs Airflow", "host-gone")
