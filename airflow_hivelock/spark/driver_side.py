@@ -68,7 +68,7 @@ class DriverSide:
         return self._plans.of_sql(session._jsparkSession, statement, runs=True).plan
 
     def start(self, leases: DriverLeases) -> None:
-        """From now on, lock each statement with *leases*."""
+        """Lock each later statement with *leases*."""
         self._statements = StatementLocks(self._spark.sparkContext, self._plans, leases, self._threads.note)
         interception.install(self._statements)
 

@@ -53,7 +53,7 @@ class WorkState:
 
 
 def ask(lease: Lease) -> dict[str, WorkState]:
-    """By name, the state of each work of *lease*, and of processes that its tasks have left on this host.
+    """The state of each work of *lease*, by name, and of the processes that its tasks have left on this host.
 
     The keeper makes the same checks on the triggerer's host before it frees a lease.
     """

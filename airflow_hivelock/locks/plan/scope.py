@@ -246,7 +246,7 @@ def to_right_branch(
     left, right = (_outputs(branch, partition_columns) for branch in (union.this, union.expression))
     if None not in (*left, *right) and len(left) != len(right):
         return ALWAYS
-    # From the end, because the partition columns are the last columns of a star.
+    # Compare from the end, because the partition columns are the last columns of a star.
     names: dict[str, str] = {}
     for one, other in zip(reversed(left), reversed(right), strict=False):
         if one is None or other is None:

@@ -255,7 +255,7 @@ def _conn_id(job: Job) -> str:
 
 
 def paths(cls: type) -> dict[str, type]:
-    """By path, *cls* and its base classes, *cls* first."""
+    """*cls* and its base classes by their paths, *cls* first."""
     return {f"{base.__module__}.{base.__qualname__}": base for base in cls.__mro__}
 
 
