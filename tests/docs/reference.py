@@ -11,6 +11,7 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 from airflow_hivelock import (
+    BackfillsLast,
     HiveForceUnlockOperator,
     HiveLockedSparkSubmitOperator,
     HiveLockHook,
@@ -84,6 +85,7 @@ def _airflow() -> Iterator[str]:
     yield from _function(hold)
     yield from _function(locks_of_manifest)
     yield from _kind(HiveForceUnlockOperator)
+    yield f"### BackfillsLast\n\n{parse(BackfillsLast.__doc__).text}"
     yield "## Sensor"
     yield from _kind(HiveLockSensor, NAMES)
     yield "## Callback"
