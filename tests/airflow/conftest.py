@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 import structlog
+from sqlalchemy import event
 
 from tests.airflow import jsonb
 from tests.support.airflow_server.database import SQLITE_FILE, create_sqlite, sqlite_url
@@ -90,6 +91,8 @@ def database() -> None:
         create_sqlite(HOME, _migrate)
     assert settings.engine is not None
     settings.engine.dialect._json_serializer = jsonb.dumps
+    # Most of a commit is the wait for the disk.
+    event.listen(settings.engine, "connect", lambda connection, _: connection.execute("PRAGMA synchronous = OFF"))
 
 
 @pytest.fixture

@@ -59,7 +59,7 @@ def settings(dags_folder: Path, port: int, database_url: str, users: Mapping[str
         ("dag_processor", "refresh_interval"): "1",
         ("dag_processor", "bundle_refresh_check_interval"): "1",
         # A changed file is parsed at once all the same; parsing unchanged ones again only costs CPU.
-        ("dag_processor", "min_file_process_interval"): "30",
+        ("dag_processor", "min_file_process_interval"): "300",
         ("dag_processor", "parsing_processes"): "1",
         ("scheduler", "scheduler_heartbeat_sec"): "1",
         ("scheduler", "scheduler_idle_sleep_time"): "0.5",

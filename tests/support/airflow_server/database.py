@@ -26,7 +26,7 @@ Database = Literal["postgresql", "sqlite"]
 
 SQLITE_FILE = "airflow.db"
 # Never imported here: its listeners would change the caller's own databases.
-SQLITE_SETTINGS = Path(__file__).with_name("sqlite_settings.py")
+LOCAL_SETTINGS = Path(__file__).with_name("local_settings.py")
 
 IDLE_IN_TRANSACTION_S = 20
 """LocalExecutor's workers have inherited their scheduler's connections: where it is killed and they are not, its
@@ -71,8 +71,12 @@ def create_sqlite(home: Path, migrate: Migrate) -> None:
                 connection.execute("PRAGMA journal_mode=WAL")
             fresh.replace(template)
     shutil.copyfile(template, home / SQLITE_FILE)
+    write_local_settings(home)
+
+
+def write_local_settings(home: Path) -> None:
     (home / "config").mkdir(exist_ok=True)
-    shutil.copyfile(SQLITE_SETTINGS, home / "config" / "airflow_local_settings.py")
+    shutil.copyfile(LOCAL_SETTINGS, home / "config" / "airflow_local_settings.py")
 
 
 def _cached(name: str) -> Path:

@@ -24,6 +24,7 @@ from tests.support.airflow_server.database import (
     postgresql,
     postgresql_url,
     sqlite_url,
+    write_local_settings,
 )
 from tests.support.servers import free_port
 
@@ -182,6 +183,7 @@ class AirflowServer(Control):
             passwords = self.home / "simple_auth_manager_passwords.json.generated"
             passwords.write_text(json.dumps(self._passwords))
         if self.postgres:
+            write_local_settings(self.home)
             migrate_postgresql(self.postgres, self._migrate)
             self.postgres.start()
         else:
