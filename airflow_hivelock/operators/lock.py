@@ -167,8 +167,7 @@ class HiveUnlockOperator(Linked, ReleasesLocks, BaseOperator):
         self._me = Owner.of(hook.installation, context["ti"])
         if not self._of_upstream and not self._passed():
             self.log.warning(
-                "Nothing to release: the lock task has passed no lease. Either locking was turned off for it, or a user has "
-                "marked it as success"
+                "Nothing to release: the lock task has passed no lease. Either locking was turned off for it, or it did not run"
             )
         patience = Patience(self.work_timeout.total_seconds(), None, time.monotonic)
         freed: list[str] = []
