@@ -303,7 +303,8 @@ class LockSpec:
             attempt=attempt,
             wait=wait,
             query=" ".join(self.lock_sql.split()) or owner.query,
-            named=f"reads {' '.join(self.reads)} writes {' '.join(self.writes)}{self._digest()}",
+            # Sorted, because a set has another order in the process of the next try.
+            named=f"reads {' '.join(sorted(self.reads))} writes {' '.join(sorted(self.writes))}{self._digest()}",
             priority=priority_in(owner.run_id, terms.lock_priority),
             limit=terms.limit(owner.dag_id),
             deferred=deferred,
