@@ -104,7 +104,7 @@ def _change_all() -> None:
     streams = import_module("pyspark.sql.streaming.readwriter").DataStreamWriter
     for name in FROM_ROWS:
         _change(writers.DataFrameReader, name, _of_rows)
-    for writer in (writers.DataFrameWriter, streams):
+    for writer in (writers.DataFrameWriter, writers.DataFrameWriterV2, streams):
         _change(writer, "__init__", _remembering_options)
         for name in ("option", "options"):
             _change(writer, name, _remembered)
@@ -347,7 +347,7 @@ def _of_remembered(writer: Any, *_: Any) -> Any:
 _to_remembered_table = _under_locks(
     _of_remembered,
     lambda locks, writer, name, *_: locks.write(
-        writer._hive_lock_frame, f"{type(writer).__name__}.{name}", writer._hive_lock_table
+        writer._hive_lock_frame, f"{type(writer).__name__}.{name}", writer._hive_lock_table, _path(writer, {})
     ),
 )
 

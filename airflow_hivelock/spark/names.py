@@ -45,6 +45,7 @@ class NamesOfPlans:
         catalogs: Collection[str] = (CATALOG,),
         others: Collection[str] = (),
     ) -> None:
+        self._session = session
         self._catalog = session.sessionState().catalog()
         self._manager = session.sessionState().catalogManager()
         self._tables = tables
@@ -116,6 +117,12 @@ class NamesOfPlans:
                 names[1:1] = self._manager.currentNamespace()
         if self._covers(names[0], names[1:]):
             yield LockObject(names[-2], names[-1])
+
+    def below(self, parts: Any) -> Iterator[Any]:
+        """The relations of the temporary view of that name. Empty if there is no such view."""
+        if self._catalog.isTempView(parts):
+            name = ".".join(f"`{str(part).replace('`', '``')}`" for part in items(parts))
+            yield from items(self._session.table(name).queryExecution().analyzed().collectLeaves())
 
     def of_database(self, parts: Any) -> Iterator[LockObject]:
         """The database of that name. Empty if its tables need no lock."""

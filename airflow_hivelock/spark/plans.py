@@ -96,7 +96,7 @@ class SessionPlans:
         def read(reader: PlanReader, analysed: Any) -> None:
             reader.query(analysed)
             if table:
-                reader.write_table(session.sessionState().sqlParser().parseMultipartIdentifier(table))
+                reader.write_target(session.sessionState().sqlParser().parseMultipartIdentifier(table))
             if path:
                 reader.write_path(path)
 

@@ -69,6 +69,14 @@ class PlanReader:
         """
         self._planner.write(*self._names.of_parts(parts), how=Write.OVERWRITE)
 
+    def write_target(self, parts: Any) -> None:
+        """Add a write of a table by a DataFrame. It can name a temporary view, and then changes the tables below it."""
+        self.write_table(parts)
+        for leaf in self._names.below(parts):
+            self._write_relation(leaf)
+            for path in _paths(leaf):
+                self.write_path(path)
+
     def write_database(self, parts: Any) -> None:
         """Add a write of a database."""
         self._planner.write(*self._names.of_database(parts))

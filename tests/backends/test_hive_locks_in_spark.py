@@ -98,6 +98,14 @@ CALLS: dict[str, tuple[Callable[[SparkSession, str, str], Any], str]] = {
     "a write to nowhere": (lambda spark, *_: day(spark).write.format("noop").mode("append").save(), ""),
     "a write elsewhere": (lambda spark, _, folder: day(spark).write.parquet(f"{folder}/elsewhere"), ""),
     "insertInto": (lambda spark, *_: day(spark).select("k").write.insertInto("dw.t"), "dw.t!"),
+    "insertInto a temporary view": (
+        lambda spark, *_: spark.table("dw.t").createTempView("tv") or appends(spark).insertInto("tv"),
+        "default.tv! dw.t!",
+    ),
+    "create in a table's files": (
+        lambda spark, home, _: day(spark).writeTo("dw.n").using("orc").option("path", f"{home}/dw.db/p/_n").create(),
+        "dw.n! dw.p!",
+    ),
     "saveAsTable": (lambda spark, *_: day(spark).write.mode("overwrite").saveAsTable("dw.saved"), "dw.saved!"),
     "a write to a table's files": (lambda spark, home, _: appends(spark).parquet(f"{home}/dw.db/p"), "dw.p!"),
     "the same by option": (lambda spark, home, _: appends(spark).option("path", f"{home}/dw.db/p").save(), "dw.p!"),
