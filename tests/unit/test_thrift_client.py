@@ -26,10 +26,18 @@ def test_kerberos_without_its_library_says_what_to_install(monkeypatch: pytest.M
         connect("metastore://host?auth=kerberos")
 
 
-@pytest.mark.parametrize("url", ["metastore://host?auth=KERBEROS", "hiveserver2://host"])
-def test_a_missing_client_is_named_by_its_extra(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("url", "extra"),
+    [
+        ("metastore://host?auth=KERBEROS", "kerberos"),
+        ("hiveserver2://host", "hiveserver2"),
+        ("zookeeper://host?auth=KERBEROS", "kerberos"),
+        ("zookeeper://user:password@host?auth=SASL", "sasl"),
+    ],
+)
+def test_a_missing_client_is_named_by_its_extra(url: str, extra: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "puresasl", None)
-    with pytest.raises(HiveLockError, match=r"pip install 'airflow-hivelock\[(kerberos|hiveserver2)\]'"):
+    with pytest.raises(HiveLockError, match=rf"pip install 'airflow-hivelock\[{extra}\]'"):
         connect(url)
 
 

@@ -102,10 +102,10 @@ class Security:
             raise InvalidRequest(
                 "the login for zookeeper:// contains a colon, and ZooKeeper would cut it there. Use another login"
             )
-        if auth in ("SASL", "KERBEROS"):
+        if auth == "SASL":
             need("for SASL at ZooKeeper", "puresasl", extra="sasl")
         if auth == "KERBEROS":
-            need("for Kerberos at ZooKeeper", "gssapi", extra="kerberos")
+            need("for Kerberos at ZooKeeper", "puresasl", "gssapi", extra="kerberos")
         reads = None
         if truth("ssl", ssl):
             reads = partial(_context, ca, cert, key, key_password, verify)
