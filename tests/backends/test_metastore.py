@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 from unittest import mock
 
@@ -19,13 +20,15 @@ from airflow_hivelock.locks import (
     connect,
     rules,
 )
+from airflow_hivelock.locks.backend import NeedsSlot
 from airflow_hivelock.locks.backends.metastore import MetastoreBackend
 from airflow_hivelock.locks.backends.metastore.acquisition import MetastoreAcquisition
 from airflow_hivelock.locks.backends.metastore.store import LockClient
 from airflow_hivelock.locks.hive.catalog import connect_catalog
 from airflow_hivelock.locks.hive.coverage import check
-from airflow_hivelock.locks.model import LockObject
+from airflow_hivelock.locks.model import DeferredGrant, LockObject
 from airflow_hivelock.locks.model import LockType as Type
+from airflow_hivelock.locks.pending import Silent
 from tests.backends.metastores import DAY, HIVE, TABLE, TIMEOUT_S, Hive, S, X, frees_what_is_not_renewed
 from tests.conformance import BackendConformance, Polling
 
@@ -171,6 +174,21 @@ def test_of_two_processes_of_an_owner_that_ask_at_once_the_later_takes_up_the_ea
         late.blocked()
     assert late.granted() == lease
     assert manager.waiters() == []
+
+
+def test_a_deferred_request_whose_answer_was_lost_still_takes_no_locks(manager: LockManager) -> None:
+    request = replace(rules.request("me", writes=[DAY]), deferred=DeferredGrant())
+    pending, lock = manager.begin(request, lambda: None), LockClient.lock
+
+    def lost(*given: Any) -> None:
+        lock(*given)
+        raise StoreUnavailable("the answer was lost")
+
+    with mock.patch.object(LockClient, "lock", lost):
+        assert isinstance(pending.poll(), Silent)
+    assert [lease.owner for lease in manager.leases()] == ["me"]
+    assert isinstance(pending.poll(), NeedsSlot)
+    assert manager.leases() == []
 
 
 def test_of_several_metastores_the_first_that_answers_is_asked(lock_metastore: Metastore) -> None:

@@ -107,7 +107,8 @@ class MetastoreAcquisition:
         """Continue the owner's existing request, or make one; return whether it is granted."""
         if (existing := self._existing(client)) is not None:
             self._number, self._granted = existing.id, not existing.waiting
-            self._held = self._granted
+            asked_here = existing.metadata is not None and existing.metadata.nonce == self._nonce  # the answer was lost
+            self._held = self._granted and not asked_here
             return bool(client.check(existing.id))
         self._number, granted = self._ask(client)
         return granted
