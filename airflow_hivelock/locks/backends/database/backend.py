@@ -108,15 +108,12 @@ class DatabaseBackend(ListedRows, Backend):
             self._notifier.expect(place_of(lease.id), lease.epoch, wake)
         record = self._record(lease, self.store.holding)
         rules.check_all(lease, record.locked)
-        if (
-            wake is not None
-            and record.watched != BY_OTHERS
-            and not self.store.mark_watched(self.store.of_lease, **of(lease))
-        ):
+        if wake is None:
+            return
+        if record.watched != BY_OTHERS and not self.store.mark_watched(self.store.of_lease, **of(lease)):
             self._record(lease, self.store.holding)
-        if wake is not None:
-            # Only from here on does a missing mark mean a partial release.
-            self._notifier.expect(place_of(lease.id), lease.epoch, wake, marked=True)
+        # Only from here on does a missing mark mean a partial release.
+        self._notifier.expect(place_of(lease.id), lease.epoch, wake, marked=True)
 
     def start_work(self, lease: Lease, name: str, application: str) -> Lease:
         return self._put_work(lease, lambda entered, record: record.starting(name, application, entered.number))

@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 from airflow_hivelock.locks import formats, invitations, validate
 from airflow_hivelock.locks.backends.database.record import State
-from airflow_hivelock.locks.backends.database.values import MOST_US, instant
-from airflow_hivelock.locks.errors import StoreCorrupted
+from airflow_hivelock.locks.backends.database.values import MOST_US, foreign, instant
 from airflow_hivelock.locks.model import Blocker
 from airflow_hivelock.locks.model.group import MAX_WEIGHT
 from airflow_hivelock.locks.queueing import Other, Position, TimedPosition
@@ -63,9 +62,7 @@ class Candidate(NamedTuple):
             until_us = validate.number(row["until_us"], "until_us", MOST_US) if invited else None
             weight = validate.number(row["weight"] or 1, "weight", MAX_WEIGHT)
         except (TypeError, ValueError) as error:
-            raise StoreCorrupted(
-                f"{dict(row)!r:.200} is not a request of airflow-hivelock ({error}). Another program wrote it"
-            ) from error
+            raise foreign(row, "a request", error) from error
         position = Position(row[turn], -row["priority"], row["place"])
         timed = TimedPosition(position, row[since])
         return cls(

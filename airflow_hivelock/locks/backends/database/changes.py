@@ -20,7 +20,7 @@ from sqlalchemy import delete, insert, select, update
 
 from airflow_hivelock.locks import formats, groups, queueing, rules
 from airflow_hivelock.locks.backends.database.record import Record, State
-from airflow_hivelock.locks.backends.database.request import RequestedLocks, group_lock
+from airflow_hivelock.locks.backends.database.request import RequestedLocks, group_key, group_lock
 from airflow_hivelock.locks.backends.database.store import of
 from airflow_hivelock.locks.backends.database.values import parse_group
 from airflow_hivelock.locks.errors import StoreUnavailable
@@ -167,11 +167,12 @@ def reprioritize(store: Store, owner: str, priority: int, *, reason: str, user: 
 def put_group(store: Store, name: str, group: Group | None, *, reason: str, user: str) -> bool:
     """See :meth:`.KeepsGroups.put_group`."""
     table, request = store.tables.group, store.tables.request
-    key, keys = group_lock(store.tables.name, LeaseLimit(name))
+    key = group_key(LeaseLimit(name))
+    assert key is not None
 
     def put(transaction: StoreTransaction) -> bool:
         store.admit(transaction)
-        store.dialect.enter(transaction, keys)
+        store.dialect.enter(transaction, group_lock(store.tables.name, key))
         before = next(map(parse_group, transaction.ask(store.tables.settings, of_group=key).rows), None)
         if group is None:
             if before is None:

@@ -30,10 +30,11 @@ from airflow_hivelock.locks.backends.database.values import (
     decode_works,
     encode,
     encode_works,
+    foreign,
     instant,
     later,
 )
-from airflow_hivelock.locks.errors import LeaseMismatch, StoreCorrupted
+from airflow_hivelock.locks.errors import LeaseMismatch
 from airflow_hivelock.locks.model import (
     MAX_LEASE_S,
     Lease,
@@ -165,9 +166,7 @@ class Record(NamedTuple):
             validate.seconds(values["lease_s"], "lease_s", MAX_LEASE_S)
             return cls(**values | {"state": State(values["state"])})
         except (KeyError, ValueError, TypeError) as error:
-            raise StoreCorrupted(
-                f"{dict(row)!r:.200} is not a request of airflow-hivelock ({error}). Another program wrote it"
-            ) from error
+            raise foreign(row, "a request", error) from error
 
     @property
     def queued(self) -> bool:

@@ -47,14 +47,12 @@ def group_key(limit: LeaseLimit | None) -> int | None:
     return None if limit is None else 1 + number("group", limit.group) % (1 << 62)
 
 
-def group_lock(tables: str, limit: LeaseLimit) -> tuple[int, dict[int, bool]]:
-    """The key of a group, and the key that keeps out all its requests.
+def group_lock(tables: str, group_key: int | None) -> dict[int, bool]:
+    """The key that keeps out all requests of a group.
 
     :param tables: the name of the set of tables.
     """
-    key = group_key(limit)
-    assert key is not None
-    return key, {number(tables, "group", str(key)): True}
+    return {} if group_key is None else {number(tables, "group", str(group_key)): True}
 
 
 def units(locks: Iterable[Lock]) -> dict[int, bool]:
@@ -84,9 +82,8 @@ class RequestedLocks:
         self.owner_key, self.locked, self.group_key = owner_key, locked, group_key
         self.locks = encode(locked)
         keys = {number(tables, str(unit)): exclusive for unit, exclusive in units(locked).items()}
-        if group_key is not None:
-            keys[number(tables, "group", str(group_key))] = True
-        self.keys: Mapping[int, bool] = keys | {number(tables, "owner", owner_key): True}
+        owner = {number(tables, "owner", owner_key): True}
+        self.keys: Mapping[int, bool] = keys | group_lock(tables, group_key) | owner
         self.rows = compact([_row(position, lock) for position, lock in enumerate(locked)])
         self.excluded: Mapping[int, Lock] = {
             key: other for lock in locked for key, other in excluded_keys(lock).items()

@@ -91,6 +91,10 @@ def later(us: int, seconds: float) -> int:
     return us + round(seconds * 1_000_000)
 
 
+def foreign(row: Mapping[Any, Any], what: str, error: Exception) -> StoreCorrupted:
+    return StoreCorrupted(f"{dict(row)!r:.200} is not {what} of airflow-hivelock ({error}). Another program wrote it")
+
+
 def parse_group(row: Mapping[Any, Any]) -> Group:
     """The settings of a group.
 
@@ -102,9 +106,7 @@ def parse_group(row: Mapping[Any, Any]) -> Group:
         validate.texts(row, ("name", "comment"))
         return Group(row["name"], row["leases"], row["weight"], row["comment"])
     except (TypeError, ValueError) as error:
-        raise StoreCorrupted(
-            f"{dict(row)!r:.200} is not a group of airflow-hivelock ({error}). Another program wrote it"
-        ) from error
+        raise foreign(row, "a group", error) from error
 
 
 def parse_audit(row: Mapping[Any, Any]) -> ForcedRelease:
