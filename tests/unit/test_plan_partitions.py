@@ -102,6 +102,7 @@ ON = "merge into t using u on t.ds = 'x' and t.hr = 1 and t.k = u.k when"
         (f"{ON} matched then update set ds = u.ds", "t"),
         (f"{ON} not matched by source and t.ds = 'x' then delete", "t"),
         ("merge into t using u on u.ds = 'x' when matched then delete", "t"),
+        ("merge into t using u using (ds, hr) when matched then delete", "t"),
         ("merge into t using stage.t on stage.t.ds = 'x' and default.t.ds = 'y' when matched then delete", "t/ds=y"),
         ("with u as (select 1 k) merge into t using u on t.ds = 'x' and t.k = u.k when matched then delete", "t/ds=x"),
     ],

@@ -194,9 +194,10 @@ class Reader:
     def condition_on_target(self, tree: exp.Merge | exp.Update | exp.Delete) -> Condition:
         """The condition that is true for each row of the target that *tree* deletes or updates."""
         select = exp.Select(from_=exp.From(this=tree.this.copy()))
-        if isinstance(tree, exp.Merge):
-            select.set("joins", [exp.Join(this=tree.args["using"].copy(), on=tree.args["on"].copy())])
-        elif where := tree.args.get("where"):
+        where, on = tree.args.get("where"), tree.args.get("on")
+        if isinstance(on, exp.Expr):  # not so for MERGE … USING u USING (column)
+            select.set("joins", [exp.Join(this=tree.args["using"].copy(), on=on.copy())])
+        elif where:
             select.set("where", where.copy())
         target, *others = sources(select)
         if not target.narrows or read_twice(select):
