@@ -12,11 +12,10 @@ import threading
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NoReturn, Self
 
-from airflow_hivelock.locks import queueing, rules
+from airflow_hivelock.locks import past, queueing, rules
 from airflow_hivelock.locks.backend import Blocked, NeedsSlot
 from airflow_hivelock.locks.errors import (
     AccessDenied,
-    HiveLockError,
     InvalidRequest,
     LockTimeout,
     StoreUnavailable,
@@ -222,7 +221,8 @@ class PendingLease(_Pending):
         except StoreUnavailable as error:
             return self._bear(error)
         except Withdrawn as error:
-            raise Withdrawn(f"{error}{self._by()}") from None
+            by = past.last_by(self._audit, lambda entry: entry.owner == self.request.owner)
+            raise Withdrawn(f"{error}{by}") from None
         except InvalidRequest:  # while it waited, a person may have set the group's limit below its weight
             self.withdraw()
             raise
@@ -237,14 +237,6 @@ class PendingLease(_Pending):
                 self._overdue = outcome.by
                 self._time_out()
         return outcome
-
-    def _by(self) -> str:
-        """The user who withdrew the request, and the reason. "": the audit trail cannot be read."""
-        try:
-            entries = [entry for entry in self._audit() if entry.owner == self.request.owner]
-        except HiveLockError:
-            return ""
-        return f" ({entries[-1].user}: {entries[-1].reason})" if entries else ""
 
     def _time_out(self) -> NoReturn:
         self.withdraw()

@@ -18,7 +18,7 @@ from airflow.sdk import get_current_context
 from airflow_hivelock.hooks import HiveLockHook
 from airflow_hivelock.links import HELD_WITH
 from airflow_hivelock.locks import rules
-from airflow_hivelock.locks.errors import CannotTell, InvalidRequest, StoreUnavailable
+from airflow_hivelock.locks.errors import CannotTell, InvalidRequest, LockLost, StoreUnavailable
 from airflow_hivelock.locks.model import Lease
 from airflow_hivelock.operators.acquiring import GLANCE_S, TaskKilled, stops_work
 from airflow_hivelock.operators.arguments import check_span
@@ -26,7 +26,7 @@ from airflow_hivelock.operators.passed import work_name
 from airflow_hivelock.spec import TERMS, LeaseTerms, LockSpec, Owner
 from airflow_hivelock.waiting import Wait, attempts, patiently
 from airflow_hivelock.work import applications, facts
-from airflow_hivelock.work.lease_holder import LeaseHolder
+from airflow_hivelock.work.lease_holder import LeaseHolder, explained
 from airflow_hivelock.work.processes import MARK, Processes
 
 if TYPE_CHECKING:
@@ -66,10 +66,13 @@ class HeldLocks:
         :raises LockLost: the locks are not held.
         :raises StoreUnavailable: the store does not answer.
         """
-        if self._holder is not None and self._holder.lost is not None:
-            raise self._holder.lost
+        if self._holder is not None and (loss := self._holder.loss):
+            raise loss
         if self._manager is not None and self.lease is not None:
-            self._manager.verify(self.lease)
+            try:
+                self._manager.verify(self.lease)
+            except LockLost as error:
+                raise explained(error, self._manager, self.lease) from None
 
     def release(self, objects: Sequence[str]) -> None:
         """Release the locks on *objects* and on objects below them, such as the finished days of a range.

@@ -300,8 +300,8 @@ class HiveLockMixin(SubmitsJobs, AcquiresLocks):
         except Exception as error:
             self._record_tried_job()
             over = not self._may_have_submitted(error) and self.end_work(context)
-            if held.lost is not None:
-                raise held.lost from error
+            if loss := held.loss:
+                raise loss from error
             triggering.check_error(self.task_id, error)
             raise
         except BaseException:  # a kill or a time-out, while the work still runs
@@ -312,8 +312,8 @@ class HiveLockMixin(SubmitsJobs, AcquiresLocks):
                 os.environ.pop(variable, None)
             if over:
                 held.release()
-        if held.lost is not None:
-            raise held.lost
+        if loss := held.loss:
+            raise loss
 
     def _release_to_hive(self, manager: LockManager, lease: Lease) -> bool:
         """Release *lease* if Hive locks the work in the same store: the work would wait for it. Return whether it does."""

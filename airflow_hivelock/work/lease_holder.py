@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from airflow_hivelock import metrics
+from airflow_hivelock.locks import past
 from airflow_hivelock.locks.errors import CannotTell, HiveLockError, LockLost, StoreUnavailable
 from airflow_hivelock.locks.pending import Patience
 from airflow_hivelock.waiting import patiently
@@ -34,6 +35,11 @@ RETRY_S = 5.0
 
 RELEASE_S = 60.0
 """The time for which the task tries to release its lease if the lock store does not answer, in seconds."""
+
+
+def explained(error: LockLost, manager: LockManager, lease: Lease) -> LockLost:
+    """*error* about the lost *lease*, with the last audit entry on the lease. A force release writes one."""
+    return LockLost(f"{error}{past.last_by(manager.audit, lambda entry: entry.lease_id == lease.id)}")
 
 
 class LeaseHolder:
@@ -85,6 +91,11 @@ class LeaseHolder:
     def __exit__(self, *exc: object) -> None:
         self._over_at = time.monotonic()
         self._end_renewal()
+
+    @property
+    def loss(self) -> LockLost | None:
+        """The error about the lost lease, for the task. None while the lease is held."""
+        return None if self.lost is None else explained(self.lost, self._manager, self._lease)
 
     def record(self, application: Application) -> None:
         """Record that the work is now *application*. If that fails while a job runs, the thread tries again later.

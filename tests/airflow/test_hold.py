@@ -148,6 +148,7 @@ def test_a_lease_that_was_lost_publishes_nothing(asks: bool, manager: LockManage
 
     assert python(work, on_failure_callback=note).tasks == {"work": "failed"}
     assert isinstance(raised[0], LockLost)
+    assert str(raised[0]).endswith("(test: test)")
     assert published == ([] if asks else ["it"])
 
 

@@ -65,6 +65,7 @@ def test_a_lost_lease_stops_the_work_and_fails_the_task(
         LockedWork(task_id="work", act=act, on_failure_callback=lambda it: said.append(it["exception"]), **NAMES)
     assert run(works, logical_date=DAY).tasks == {"work": "failed"}
     assert isinstance(said[0], LockLost)
+    assert str(said[0]).endswith("(test: test)")
     assert works_seen[0].kills == ["hivelock-renewal"]
     assert "Stopping the work" in lines()
 
