@@ -101,8 +101,15 @@ async def current(connection_id: str) -> Shown:
         held, waiting = manager.requests()
         expires, sensors = manager.capabilities.expires, access.sensors(connection_id)
         ends = _expected_ends(past, held, waiting, now_ms) if past else {}
+        now = datetime.fromtimestamp(now_ms / 1000, UTC)
         shown = view.current(
-            held, waiting, shown_locks, hook.installation, expires=expires, sensors=sensors, expected=ends
+            held,
+            [waiter.as_of(now) for waiter in waiting],
+            shown_locks,
+            hook.installation,
+            expires=expires,
+            sensors=sensors,
+            expected=ends,
         )
         holders.judge(shown.data, now_ms, access.task_facts, answers)
         needs = {row["id"] for row in shown.data["leases"] if row["doing"] == "needs"}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
 from airflow_hivelock.locks import rules
@@ -43,6 +43,22 @@ def test_it_shows_who_holds_and_who_waits_for_whom(login: Login, manager: LockMa
         for waiter in shown["waiters"]
     }
     assert arrows == {"second": ["daily"], "third": ["second"]}, "an arrow to each that is waited for, and no other"
+
+
+def test_an_invitation_is_shown_until_its_end_by_the_stores_clock(
+    login: Login, manager: LockManager, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    day, now = rules.request("any", writes=["dw.t/dt=1"]).locks, manager.now()
+    invited = Waiter(owner(), day, 1, now, waits_for=WaitsFor.SLOT, until=now + timedelta(seconds=20))
+    clock, shown = looks.StoreClock(), []
+    with monkeypatch.context() as patch:
+        patch.setattr(manager.backend, "waiters", lambda target=None: [invited])
+        patch.setitem(looks._clocks, "hivelock_default", clock)
+        for passed_s in (19, 21):
+            clock._asked = time.monotonic() - passed_s, now.timestamp() * 1000
+            looks.reads.forget(("hivelock_default", "current"))
+            shown += ["until" in row for row in login("viewer").get(CURRENT).json()["waiters"]]
+    assert shown == [True, False]
 
 
 def test_five_thousand_locks_and_a_thousand_waiters_are_one_small_answer() -> None:

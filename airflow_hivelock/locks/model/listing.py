@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from airflow_hivelock.locks.invalid import printable
@@ -101,6 +101,18 @@ class Waiter:
     waits_for: WaitsFor = WaitsFor.LOCK
     attempt: int = 0
     until: datetime | None = None
+
+    def as_of(self, now: datetime) -> Waiter:
+        """This waiter without the invitations that are over by *now*, the store's time: its own and its blockers'.
+
+        The lock store keeps such an invitation until another request looks at it.
+        """
+        blocked_by = tuple(replace(one, until=None) if _is_over(one, now) else one for one in self.blocked_by)
+        return replace(self, until=None if _is_over(self, now) else self.until, blocked_by=blocked_by)
+
+
+def _is_over(invited: Waiter | Blocker, now: datetime) -> bool:
+    return invited.until is not None and invited.until <= now
 
 
 @dataclass(frozen=True)

@@ -87,14 +87,25 @@ def waiters(found: Sequence[Waiter], expects: Mapping[str, WaitRange]) -> Result
     return Result(tuple(columns.split()), rows, text)
 
 
-def expected_waits(manager: LockManager, leases: Sequence[Lease], waiters: Sequence[Waiter]) -> Mapping[str, WaitRange]:
+def store_time(manager: LockManager) -> datetime | None:
+    """The store's time. None if the user may not ask for it: in ZooKeeper, to ask is to write."""
+    try:
+        return manager.now()
+    except HiveLockError as error:
+        log.warning("The time of the lock store is unknown: %s", error)
+        return None
+
+
+def expected_waits(
+    manager: LockManager, leases: Sequence[Lease], waiters: Sequence[Waiter], now: datetime
+) -> Mapping[str, WaitRange]:
     """The expected wait of each of *waiters*, from one read of the history; none without a history that can be read."""
     try:
         if not manager.capabilities.audits:
             return {}
         past = expected.PastHolds(manager.history(most=expected.MOST_READ))
-        return expected.expected_waits(past, leases, waiters, manager.now())
-    except HiveLockError as error:  # in ZooKeeper, a reader may not ask for the time, because that is a write
+        return expected.expected_waits(past, leases, waiters, now)
+    except HiveLockError as error:
         log.warning("No expected waits: %s", error)
         return {}
 

@@ -310,7 +310,11 @@ class StatementSession:
             if rules.concern(waiter.locks, target)
             or any(lock.mode is LockMode.EXCLUSIVE and lock.object in above for lock in waiter.locks)
         ]
-        return answers.waiters(waiters, answers.expected_waits(self.manager, leases, everyone) if waiters else {})
+        now = answers.store_time(self.manager) if waiters else None
+        if now is None:
+            return answers.waiters(waiters, {})
+        expects = answers.expected_waits(self.manager, leases, everyone, now)
+        return answers.waiters([waiter.as_of(now) for waiter in waiters], expects)
 
     def _drop_force_lease(self, statement: parsed.DropForceLease) -> Result:
         if isinstance(statement.what, str):

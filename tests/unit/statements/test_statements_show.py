@@ -122,10 +122,15 @@ def test_show_waiters_tells_a_slot_and_a_counted_lease_from_a_lock(
 ) -> None:
     day = rules.request("any", writes=["dw.t/dt=1"]).locks
     counted = Blocker("day 2", day[-1].object, day[-1].mode, group="reruns")
+    now = manager.now()
+    ahead, over = now + timedelta(seconds=20), now - timedelta(seconds=1)
+    behind = [Blocker("day 4", day[-1].object, day[-1].mode, True, until=end) for end in (ahead, over)]
     told = [
-        Waiter("day 1", day, 0, manager.now(), (), 10, WaitsFor.SLOT),
-        Waiter("day 4", day, 1, manager.now(), (), 1, WaitsFor.SLOT, until=manager.now()),
-        Waiter("day 3", day, 1, manager.now(), (counted,), 1, WaitsFor.LEASE),
+        Waiter("day 1", day, 0, now, (), 10, WaitsFor.SLOT),
+        Waiter("day 4", day, 1, now, (), 1, WaitsFor.SLOT, until=ahead),
+        Waiter("day 5", day, 1, now, (), 1, WaitsFor.SLOT, until=over),
+        Waiter("day 6", day, 2, now, tuple(behind)),
+        Waiter("day 3", day, 1, now, (counted,), 1, WaitsFor.LEASE),
     ]
     monkeypatch.setattr(manager.backend, "waiters", lambda target=None: told)
     result = run(session, "show waiters")
@@ -133,12 +138,18 @@ def test_show_waiters_tells_a_slot_and_a_counted_lease_from_a_lock(
     assert text.split("\n") == [
         "0\tday 1 waits for a worker slot, to lock dw.t/dt=1 EXCLUSIVE since NOW, priority 10",
         "1\tday 4 waits for a worker slot and keeps its position until NOW, to lock dw.t/dt=1 EXCLUSIVE since NOW",
+        "1\tday 5 waits for a worker slot, to lock dw.t/dt=1 EXCLUSIVE since NOW",
+        "2\tday 6 waits for dw.t/dt=1 EXCLUSIVE since NOW",
+        "\tday 4 waits ahead for dw.t/dt=1 EXCLUSIVE and has until NOW to get a worker slot",
+        "\tday 4 waits ahead for dw.t/dt=1 EXCLUSIVE",
         "1\tday 3 waits for a lease of its group, holding nothing, to lock dw.t/dt=1 EXCLUSIVE since NOW",
         "\tday 2 holds a lease of 'reruns'",
     ]
     assert [(row["user"], row["waits_for"], row["priority"]) for row in result.records()] == [
         ("day 1", "slot", 10),
         ("day 4", "slot", 1),
+        ("day 5", "slot", 1),
+        ("day 6", "lock", 1),
         ("day 3", "lease", 1),
     ]
 
