@@ -57,6 +57,11 @@ def work_name(lease: Lease, me: Owner) -> str:
     return f"{me.dag_id}/{me.run_id}/{me.work}" if is_foreign(lease, me) else me.work
 
 
+def dag_of_work(name: str) -> str:
+    """The DAG in a :func:`work_name`. Empty for the work of a task of the lease's own run. No id has a slash."""
+    return name.partition("/")[0] if "/" in name else ""
+
+
 def current_lease(passed: Lease, me: Owner, manager: LockManager, lease_dag_id: str | None) -> Lease | None:
     """The current state of the lease that was *passed* to the task *me*. The lock task's next try can have changed it.
 

@@ -75,7 +75,8 @@ class LeaseAnswer(AnswerPart):
     since: int
     lease_s: float
     jobs: list[Job] | None = Field(
-        None, description="The work under it: name and text, then code, text and next step if known"
+        None,
+        description="The work under it: name and text, then code, text and next step if known. Hidden work has only a state",
     )
     locks: list[Lock] = Field(description=_LOCKS)
     expires: int | None = None
@@ -166,7 +167,7 @@ class HistoryAnswer(ListingAnswer):
 
 
 class EntryAnswer(AnswerPart):
-    """A force release. `id` and `reason` are missing if its owner is hidden."""
+    """A force release. `id` and `reason` are missing if its owner is hidden, and `reason` also if it names a hidden DAG."""
 
     at: int
     id: str | None = None

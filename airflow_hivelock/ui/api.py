@@ -13,7 +13,7 @@ from airflow_hivelock.hooks import HiveLockHook
 from airflow_hivelock.locks import past
 from airflow_hivelock.locks.groups import group_of
 from airflow_hivelock.locks.model import LockObject
-from airflow_hivelock.ui import access, answers, changes, holders, looks, view, works
+from airflow_hivelock.ui import access, answers, changes, hiding, holders, looks, view, works
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from airflow_hivelock.locks import LockManager
     from airflow_hivelock.locks.model import ForcedRelease, GroupUse, Lease, Member, Tenure
     from airflow_hivelock.locks.past import Past
-    from airflow_hivelock.ui.view import View
+    from airflow_hivelock.ui.hiding import View
     from airflow_hivelock.ui.works import WorkState
 
 MOST_GROUPS = 1_000
@@ -75,7 +75,7 @@ class Wanted:
             named = {entry.owner: group_of(entry.owner) for entry in entries}
             groups = access.dags_among(named.values())
             dags = {
-                owner: group if group in groups else view.dag_of_owner(owner, installation)
+                owner: group if group in groups else hiding.dag_of_owner(owner, installation)
                 for owner, group in named.items()
             }
             hidden = access.hidden(filter(None, dags.values()), user)
@@ -200,19 +200,20 @@ async def lease(connection_id: str, lease_id: str, user: Any = access.USER) -> d
     known = await looks.work_under(shown, looks.FRESH_S, looks.WORKS_WAIT_S) or {}
     report_s = looks.HOLDERS_FRESH_S
     keeper = await reads.ask((connection_id, "keeper"), lambda: access.keeper_suspects(connection_id), report_s)
-    return await run_in_threadpool(_details, shown, installation, known, keeper)
+    return await run_in_threadpool(_details, shown, installation, known, keeper, user)
 
 
 def _details(
-    lease: Lease, installation: str, known: Mapping[str, WorkState], keeper: tuple[int, Mapping[str, str]]
+    lease: Lease, installation: str, known: Mapping[str, WorkState], keeper: tuple[int, Mapping[str, str]], user: Any
 ) -> dict[str, Any]:
-    """A lease with its recorded work.
+    """A lease with its recorded work. Work of DAGs that *user* may not see is nameless.
 
     :param known: the known states of the work, by name.
     :param keeper: the time of the keeper's last report on suspect leases, with the reasons by lease id.
     """
     hosts = {work.name: works.host_of(work.application) for work in lease.works}
-    jobs = holders.job_rows([[work.name, works.what(work.application)] for work in lease.works], known)
+    every = holders.job_rows([[work.name, works.what(work.application)] for work in lease.works], known)
+    jobs = hiding.jobs_without(every, access.hidden(hiding.dags_of(lease, installation), user))
     shown = [
         {
             "name": name,
@@ -222,12 +223,13 @@ def _details(
         }
         for name, text, *state in jobs
     ]
-    why, step = works.judge(known)
+    why, step = works.judge(jobs)
     at_ms, whys = keeper
-    report = {"at": at_ms, "report": whys[lease.id]} if lease.id in whys else {}
+    # A report can name any work of the lease.
+    report = {"at": at_ms, "report": whys[lease.id]} if lease.id in whys and jobs == every else {}
     return {
         "id": lease.id,
-        "owner": view.owner_row(lease.owner, installation),
+        "owner": hiding.owner_row(lease.owner, installation),
         "token": lease.token,
         "locks": len(lease.locks),
         "works": shown,
@@ -244,7 +246,7 @@ async def on_host(connection_id: str, host: str, user: Any = access.USER) -> dic
     leases = await looks.reads.ask((connection_id, "leases"), lambda: hook.manager().leases(), fresh_s)
     installation = await run_in_threadpool(lambda: hook.installation)
     found = await run_in_threadpool(changes.on_host, host, leases, installation, user)
-    rows = [{"owner": view.owner_row(each.lease.owner, installation), "name": each.work.name} for each in found]
+    rows = [{"owner": hiding.owner_row(each.lease.owner, installation), "name": each.work.name} for each in found]
     return {"works": rows}
 
 

@@ -4,6 +4,7 @@ right."""
 from __future__ import annotations
 
 import secrets
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import structlog
@@ -19,7 +20,8 @@ from airflow_hivelock.locks.model import MAX_PRIORITY, LockObject
 from airflow_hivelock.locks.model.group import MAX_COMMENT_LENGTH, MAX_GROUP_LENGTH, MAX_LEASES, MAX_WEIGHT
 from airflow_hivelock.locks.statements import render
 from airflow_hivelock.locks.statements.session import StatementSession
-from airflow_hivelock.ui import access, answers, looks, view
+from airflow_hivelock.operators.passed import dag_of_work
+from airflow_hivelock.ui import access, answers, hiding, looks
 from airflow_hivelock.work import hosts
 
 if TYPE_CHECKING:
@@ -201,7 +203,7 @@ async def _of_owner(connection_id: str, owner: str, user: Any, change: Callable[
     """Change the request of an owner whose DAG *user* may see."""
 
     def act(hook: HiveLockHook) -> bool:
-        if (dag := view.dag_of_owner(owner, hook.installation)) and access.hidden([dag], user):
+        if (dag := hiding.dag_of_owner(owner, hook.installation)) and access.hidden([dag], user):
             raise HTTPException(403, "Forbidden")
         return change(hook.manager())
 
@@ -268,6 +270,10 @@ def on_host(host: str, leases: Sequence[Lease], installation: str, user: Any) ->
 
     :raises InvalidRequest: there is no such work: see :func:`airflow_hivelock.work.hosts.on_host`.
     """
-    dags = {lease.id: view.dag_of(lease, installation) for lease in leases}
-    hidden = access.hidden(filter(None, dags.values()), user)
-    return hosts.on_host(host, [lease for lease in leases if dags[lease.id] not in hidden])
+    hidden = access.hidden({dag for lease in leases for dag in hiding.dags_of(lease, installation)}, user)
+    shown = [
+        replace(lease, works=tuple(work for work in lease.works if dag_of_work(work.name) not in hidden))
+        for lease in leases
+        if hiding.dag_of(lease, installation) not in hidden
+    ]
+    return hosts.on_host(host, shown)

@@ -18,7 +18,7 @@ from fastapi.concurrency import run_in_threadpool
 from airflow_hivelock.hooks import HiveLockHook
 from airflow_hivelock.locks.errors import HiveLockError, StoreUnavailable
 from airflow_hivelock.locks.expected import MOST_READ, PastHolds, expected_waits
-from airflow_hivelock.ui import access, holders, view, works
+from airflow_hivelock.ui import access, hiding, holders, view, works
 from airflow_hivelock.ui.reads import SharedReads, Uncollected
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from airflow_hivelock.locks import LockManager
     from airflow_hivelock.locks.model import Lease, Waiter
-    from airflow_hivelock.ui.view import View
+    from airflow_hivelock.ui.hiding import View
     from airflow_hivelock.ui.works import WorkState
 
 log = structlog.get_logger(__name__)
@@ -261,6 +261,6 @@ def permitted(found: Lease | None, installation: str, user: Any) -> Lease:
     """
     if found is None:
         raise HTTPException(404, "This lease has been released")
-    if (dag := view.dag_of(found, installation)) and access.hidden([dag], user):
+    if (dag := hiding.dag_of(found, installation)) and access.hidden([dag], user):
         raise HTTPException(403, "Forbidden")
     return found

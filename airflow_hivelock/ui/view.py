@@ -4,17 +4,16 @@ from __future__ import annotations
 
 from collections import defaultdict
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from airflow_hivelock.locks import reservations
-from airflow_hivelock.locks.groups import group_of
 from airflow_hivelock.locks.model import LockMode, WaitsFor
 from airflow_hivelock.spec import Owner
+from airflow_hivelock.ui import hiding
+from airflow_hivelock.ui.hiding import View
 from airflow_hivelock.ui.works import what
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
     from datetime import datetime
 
     from airflow_hivelock.locks.model import Blocker, ForcedRelease, Holder, Lease, Lock, Tenure, Waiter
@@ -22,11 +21,6 @@ if TYPE_CHECKING:
     Arrow = tuple[str, dict[str, Any]]
     Request = TypeVar("Request", Lease, Waiter, Tenure, ForcedRelease)
     from airflow_hivelock.ui.access import Sensor
-
-HIDDEN_USER = "a task of a DAG that you may not see"
-
-PERSON = "cli:"
-"""The prefix of the owner of a user's lock on the command line: ``cli:<user>:<uuid>``."""
 
 MOST_BLOCKERS = 50
 """The largest number of a waiter's blockers that are considered for its arrows, nearest first."""
@@ -53,60 +47,8 @@ class Owners:
         """The index of the owner *text*."""
         if text not in self._places:
             self._places[text] = len(self.rows)
-            self.rows.append(owner_row(text, self.installation))
+            self.rows.append(hiding.owner_row(text, self.installation))
         return self._places[text]
-
-
-@lru_cache(maxsize=8_192)  # rows are never changed
-def owner_row(text: str, installation: str) -> dict[str, Any]:
-    """The parts of an owner. They include ``installation`` if it is a task of another Airflow than *installation*."""
-    owner = Owner.parse(text)
-    if owner is None:
-        if reserved := reservations.parse_owner(text):
-            return {"text": text, "person": reserved[0], "until": _ms(reserved[1])}
-        user = text.removeprefix(PERSON).rpartition(":")[0] if text.startswith(PERSON) else ""
-        return {"text": text, "person": user} if user else {"text": text}
-    row: dict[str, Any] = {"text": text, "dag": owner.dag_id, "run": owner.run_id, "task": owner.task_id}
-    if owner.map_index >= 0:
-        row["map"] = owner.map_index
-    if owner.installation != installation:
-        row["installation"] = owner.installation
-    return row
-
-
-@dataclass(frozen=True)
-class View:
-    """An answer with its DAGs. A user gets the answer without the DAGs that this user may not see."""
-
-    data: dict[str, Any]
-    dag_ids: frozenset[str]
-
-    def without(self, hidden: Collection[str]) -> dict[str, Any]:
-        """The answer for a user who may not see the DAGs *hidden*."""
-        if not hidden:
-            return self.data
-        nameless = {
-            index
-            for index, row in enumerate(self.data["owners"])
-            if (row.get("dag") or group_of(row["text"])) in hidden
-        }
-        owners = [{"hidden": True} if index in nameless else row for index, row in enumerate(self.data["owners"])]
-        shown = {**self.data, "owners": owners}
-        for kind in ("leases", "waiters", "tenures", "entries"):
-            if kind in shown:
-                shown[kind] = [_nameless(row) if row["o"] in nameless else row for row in shown[kind]]
-        if "entries" in shown:
-            dags = [_dag_of_user(row["user"], self.data["installation"]) for row in shown["entries"]]
-            pairs = zip(shown["entries"], dags, strict=True)
-            shown["entries"] = [{**row, "user": HIDDEN_USER} if dag in hidden else row for row, dag in pairs]
-        if "groups" in shown:  # without a name of its own, a group has its DAG's
-            unnamed = {"name": "", "comment": ""}
-            shown["groups"] = [{**row, **unnamed} if row["name"] in hidden else row for row in shown["groups"]]
-        return shown
-
-
-def _nameless(row: dict[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in row.items() if key not in ("query", "why", "reason", "id", "jobs", "group")}
 
 
 @dataclass(frozen=True)
@@ -149,7 +91,7 @@ def current(
         "expires": expires,
         "left_out": len(leases) - len(kept) + len(waiters) - len(queue) + len(hives[MOST_LOCKS:]),
     }
-    return named(owners, data)
+    return named(owners, data, {dag for lease in kept for dag in hiding.dags_of(lease, installation)})
 
 
 def _fitting(requests: Sequence[Request]) -> Sequence[Request]:
@@ -175,8 +117,9 @@ def audit(entries: Sequence[ForcedRelease], installation: str) -> View:
     """The view of the force releases *entries*, in the same order."""
     owners = Owners(installation)
     shown = [_entry(owners, entry) for entry in _fitting(entries[:MOST_AUDITED])]
-    of_users = {_dag_of_user(row["user"], installation) for row in shown} - {""}
-    return named(owners, {"entries": shown, "left_out": len(entries) - len(shown)}, of_users)
+    dags = {hiding.dag_of_user(row["user"], installation) for row in shown}
+    dags |= {hiding.dag_of_reason(row["reason"]) for row in shown}
+    return named(owners, {"entries": shown, "left_out": len(entries) - len(shown)}, dags - {""})
 
 
 def named(owners: Owners, data: dict[str, Any], dag_ids: Iterable[str] = ()) -> View:
@@ -382,19 +325,3 @@ def _mode(mode: LockMode) -> str:
 
 def _ms(at: datetime) -> int:
     return int(at.timestamp() * 1000)
-
-
-def dag_of(lease: Lease, installation: str) -> str:
-    """The DAG of a lease of this Airflow. Empty if no task of this Airflow owns it."""
-    return dag_of_owner(lease.owner, installation)
-
-
-def dag_of_owner(owner: str, installation: str) -> str:
-    """The DAG of an owner in this Airflow. Empty if it is no task of this Airflow."""
-    row = owner_row(owner, installation)
-    return "" if "installation" in row else row.get("dag", "")
-
-
-def _dag_of_user(user: str, installation: str) -> str:
-    """The DAG of the task that released by force, from the user in the audit trail. Empty if it was no task."""
-    return dag_of_owner(user.rpartition(" by ")[2], installation)

@@ -19,7 +19,7 @@ from airflow_hivelock.work.processes import Processes, started
 from airflow_hivelock.work.stale import is_for_its_task
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Sequence
 
     from airflow_hivelock.locks.model import Lease, Work
 
@@ -68,24 +68,24 @@ def ask(lease: Lease) -> dict[str, WorkState]:
     return found
 
 
-def judge(found: Mapping[str, WorkState]) -> tuple[str, str]:
+def judge(jobs: Sequence[Sequence[str]]) -> tuple[str, str]:
     """The keeper's expected verdict on a lease of a finished task, and the next step for the user.
 
     The keeper makes the same checks in the triggerer. It reports a verdict only if it cannot check the work.
 
-    :param found: the answers of :func:`ask`.
+    :param jobs: the rows of the work: see :func:`airflow_hivelock.ui.holders.job_rows`.
     """
-    by_code = {state.code: (name, state) for name, state in reversed(list(found.items()))}
+    by_code = {row[2]: (row[0], *row[3:]) for row in reversed(jobs) if len(row) > 2}
     if RUNS in by_code:
-        name, state = by_code[RUNS]
-        return f"keeps it, because {'' if name == LEFT_BEHIND else f'{name} '}{state.text}", state.next
+        name, text, step = by_code[RUNS]
+        return f"keeps it, because {'' if name == LEFT_BEHIND else f'{name} '}{text}", step
     if AWAY in by_code:
-        name, state = by_code[AWAY]
-        return f"{state.text} whether {name} has ended; a triggerer there then frees it", state.next
+        name, text, step = by_code[AWAY]
+        return f"{text} whether {name} has ended; a triggerer there then frees it", step
     for code in (SILENT, UNTOLD):
         if code in by_code:
-            name, state = by_code[code]
-            return f"does not know whether {name} has ended", state.next
+            name, _, step = by_code[code]
+            return f"does not know whether {name} has ended", step
     return "frees it within a minute, if its task is over and Airflow's triggerer runs", ""
 
 

@@ -24,6 +24,9 @@ if TYPE_CHECKING:
     from airflow_hivelock.locks.model import ForcedRelease, Lease, Work
 
 
+_GONE = " is gone, and with it work "
+
+
 @dataclass(frozen=True)
 class HostWork:
     """The recorded work of a task's processes on a host."""
@@ -83,13 +86,18 @@ def declare_gone(manager: LockManager, works: Iterable[HostWork], *, reason: str
 
 def declares_gone(entry: ForcedRelease) -> bool:
     """Whether *entry* of the audit trail declares a host gone. Such an entry frees no lease."""
-    return entry.reason.startswith("host ") and " is gone, and with it work " in entry.reason
+    return work_gone(entry.reason) != ""
+
+
+def work_gone(reason: str) -> str:
+    """The name of the work in the *reason* of an audit entry that declares a host gone. Empty if it is another entry."""
+    return reason.partition(_GONE)[2].partition(": ")[0] if reason.startswith("host ") else ""
 
 
 def _declare(manager: LockManager, each: HostWork, reason: str, user: str, declaration: str) -> bool:
     ended = each.processes.declared_gone(declaration)
     name = printable(each.work.name)  # any client can write a record, and the audit trail keeps no other text
-    why = f"host {ended.host} is gone, and with it work {name}: {reason}"[:MAX_REASON_LENGTH]
+    why = f"host {ended.host}{_GONE}{name}: {reason}"[:MAX_REASON_LENGTH]
     return manager.force_record(each.lease.id, each.work, applications.encode(ended), reason=why, user=user)
 
 

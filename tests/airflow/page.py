@@ -15,7 +15,7 @@ with warnings.catch_warnings():
     from airflow.api_fastapi.auth.managers.simple.user import SimpleAuthManagerUser
     from fastapi.testclient import TestClient
 
-    from airflow_hivelock.ui import access, answers, holders, looks, view, works
+    from airflow_hivelock.ui import access, answers, hiding, holders, looks, view, works
     from airflow_hivelock.ui import app as page
 
 from airflow_hivelock.spec import Owner
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from airflow_hivelock.locks import LockManager
     from airflow_hivelock.locks.model import Lease
 
-__all__ = ["access", "answers", "create_auth_manager", "holders", "looks", "page", "view", "works"]
+__all__ = ["access", "answers", "create_auth_manager", "hiding", "holders", "looks", "page", "view", "works"]
 
 Login = Callable[[str | None], TestClient]
 

@@ -10,6 +10,9 @@ from airflow.utils.session import create_session
 
 from airflow_hivelock import HiveLockHook
 from airflow_hivelock.locks import InvalidRequest
+from airflow_hivelock.work import hosts
+from airflow_hivelock.work.applications import encode
+from airflow_hivelock.work.processes import Processes
 from tests.airflow.page import (
     API,
     ASKED,
@@ -19,9 +22,11 @@ from tests.airflow.page import (
     access,
     create_auth_manager,
     each_role_and_site,
+    hiding,
     hold,
     owner,
     page,
+    works,
 )
 
 if TYPE_CHECKING:
@@ -166,6 +171,46 @@ def test_a_dag_that_one_may_not_see_stays_nameless(
     answer = operator.post(f"{LEASES}/{lease.id}/release", json={"reason": "no"}, headers=ASKED)
     assert answer.status_code == 403
     assert manager.find(lease.id) is not None
+
+
+def test_the_work_of_another_dag_under_a_passed_lease_stays_nameless_if_one_may_not_see_that_dag(
+    login: Login, manager: LockManager, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lease = hold(manager)
+    manager.start_work(lease, "load", encode(Processes(host="worker-7")))
+    manager.start_work(lease, "payroll/bonus 2026/pay", encode(Processes(host="payslips")))
+    monkeypatch.setattr(access, "keeper_suspects", lambda _: (1, {lease.id: "payroll/bonus 2026/pay may run"}))
+    monkeypatch.setattr(access, "hidden", lambda dag_ids, _: frozenset(dag_ids) & {"payroll"})
+    gone = [each for each in hosts.recorded(manager.leases()) if each.processes.host == "payslips"]
+    operator = login("op")
+    shown = operator.get(CURRENT).json()["leases"][0]["jobs"]
+    assert [name for name, *_ in shown] == ["load", hiding.HIDDEN]
+    details = operator.get(f"{LEASES}/{lease.id}").json()
+    load, hidden = details["works"]
+    assert (load["host"], load["code"]) == ("worker-7", works.AWAY)
+    assert hidden == {
+        "name": hiding.HIDDEN,
+        "what": "",
+        "host": "",
+        "code": works.AWAY,
+        "how": "only its host can tell",
+        "next": "Ask a user who may see its DAG.",
+    }
+    refused = operator.post(f"{API}/hosts/gone", json={"host": "payslips", "reason": "burnt down"}, headers=ASKED)
+    assert refused.status_code == 400
+    hosts.declare_gone(manager, gone, reason="burnt down in payroll", user="ann")
+    trail = operator.get(f"{API}/audit").json()["entries"]
+    assert [(entry["user"], entry.get("reason")) for entry in trail] == [("ann", None)]
+    places = (
+        CURRENT,
+        f"{LEASES}/{lease.id}",
+        f"{API}/hosts?host=worker-7",
+        f"{API}/hosts?host=payslips",
+        f"{API}/audit",
+    )
+    for text in (refused.text, *(operator.get(place).text for place in places)):
+        for secret in ("payroll", "bonus", "pay/", "payslips'"):
+            assert secret not in text.replace("on 'payslips'", ""), "but for the name that the user has asked for"
 
 
 def test_a_connection_of_a_team_is_not_listed_because_the_page_cannot_open_it(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -33,6 +33,7 @@ from tests.airflow.page import (
     LEASES,
     Login,
     access,
+    hiding,
     hold,
     looks,
     on_worker,
@@ -192,15 +193,12 @@ def test_a_dead_process_whose_child_lives_is_told_with_the_child(login: Login, m
     ],
 )
 def test_the_keeper_judges_by_the_answers_that_the_page_has(code: str, why: str) -> None:
-    answers = {
-        "load": works.WorkState(code, "only worker-7 can tell", "Look there."),
-        "ended": works.WorkState("ended", ""),
-    }
-    assert works.judge(answers) == (why, "Look there." if code != works.ENDED else "")
-    assert works.judge({"left behind": works.WorkState(works.RUNS, "7 (sleep) on a still runs", "x")})[0] == (
+    rows = [["load", "what", code, "only worker-7 can tell", "Look there."], ["ended", "what", works.ENDED, "", ""]]
+    assert works.judge(rows) == (why, "Look there." if code != works.ENDED else "")
+    assert works.judge([["left behind", "", works.RUNS, "7 (sleep) on a still runs", "x"]])[0] == (
         "keeps it, because 7 (sleep) on a still runs"
     )
-    assert works.judge({})[0] == "frees it within a minute, if its task is over and Airflow's triggerer runs"
+    assert works.judge([])[0] == "frees it within a minute, if its task is over and Airflow's triggerer runs"
 
 
 def test_what_the_keeper_has_last_said_of_a_lease_is_shown_with_it(login: Login, manager: LockManager) -> None:
@@ -351,11 +349,11 @@ def test_a_sensor_that_waits_is_listed_with_what_it_waits_for(manager: LockManag
 
 
 def test_a_person_is_shown_by_name() -> None:
-    assert view.owner_row("cli:ann:495449b4-0c3f", "here")["person"] == "ann"
-    assert "person" not in view.owner_row("cli:", "here")
+    assert hiding.owner_row("cli:ann:495449b4-0c3f", "here")["person"] == "ann"
+    assert "person" not in hiding.owner_row("cli:", "here")
 
 
 def test_a_reservation_is_shown_by_its_user_and_its_end() -> None:
-    row = view.owner_row(f"reservation:ann:20261121T060000Z:{'0' * 32}", "here")
+    row = hiding.owner_row(f"reservation:ann:20261121T060000Z:{'0' * 32}", "here")
     assert (row["person"], row["until"]) == ("ann", 1_795_240_800_000)
-    assert "person" not in view.owner_row(f"reservation:ann:20261399T060000Z:{'0' * 32}", "here")
+    assert "person" not in hiding.owner_row(f"reservation:ann:20261399T060000Z:{'0' * 32}", "here")

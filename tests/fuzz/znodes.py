@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from airflow_hivelock.locks.backends.zookeeper.client import Client
+    from airflow_hivelock.ui.hiding import View
 
 HELD, WAITING, LATE = "here/dag/run/held/-1", "here/dag/run/waiting/-1", "here/dag/run/late/-1"
 """LATE is the owner whose record may be damaged: what it has is its own risk."""
@@ -139,7 +140,7 @@ class Stage:
                 call()
 
 
-def views(manager: LockManager) -> tuple[view.View, ...]:
+def views(manager: LockManager) -> tuple[View, ...]:
     """All that the page shows."""
     shown_locks = view.ShownLocks(0, manager.show())
     current = view.current(*manager.requests(), shown_locks, "here")
