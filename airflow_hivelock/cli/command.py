@@ -164,7 +164,7 @@ _COMMON_OPTIONS: tuple[tuple[str, dict[str, Any]], ...] = (
         "metavar": "N",
         "help": "LOCK: how many leases of its group it counts for; group set: the default for requests that give no weight",
     }),
-    ("--comment", {"default": "", "metavar": "TEXT", "help": "group set: a text for people"}),
+    ("--comment", {"metavar": "TEXT", "help": "group set: a text for people"}),
     ("--user", {"help": "the user who locks and unlocks; by default the logged-in user"}),
     ("--force", {"action": "store_true", "help": "UNLOCK also frees other users' leases; needs --reason"}),
     ("--reason", {"default": "", "help": "the reason for a force release, or why a host is gone; the audit trail keeps it"}),

@@ -311,8 +311,10 @@ def _group(args: argparse.Namespace, manager: LockManager) -> Result:
         case [] | ["list"]:
             return requests.show_groups(manager.groups())
         case ["set", name] if args.leases is not None:
-            weight = 1 if args.weight is None else args.weight
-            return requests.set_group(manager, Group(name, args.leases, weight, args.comment), user, args.reason)
+            given = {"weight": args.weight, "comment": args.comment}
+            named = {field: value for field, value in given.items() if value is not None}
+            kept = [field for field in given if field not in named]
+            return requests.set_group(manager, Group(name, args.leases, **named), kept, user, args.reason)
         case ["drop", name]:
             return requests.drop_group(manager, name, user, args.reason)
     raise InvalidRequest("write group list, group set NAME --leases N, or group drop NAME")

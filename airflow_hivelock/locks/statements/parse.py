@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 from sqlglot import TokenType
 
@@ -149,10 +149,12 @@ class _Parser(Tokens):
         name = self._group()
         if not self.take("LEASES"):
             self._refuse("LEASES, with the limit of the group,")
-        leases, weight = self._number(), self._number() if self.take("WEIGHT") else 1
-        return parsed.SetGroup(
-            Group(name, leases, weight, self._string("the comment in quotes") if self.take("COMMENT") else "")
-        )
+        leases, named = self._number(), dict[str, Any]()
+        if self.take("WEIGHT"):
+            named["weight"] = self._number()
+        if self.take("COMMENT"):
+            named["comment"] = self._string("the comment in quotes")
+        return parsed.SetGroup(Group(name, leases, **named), tuple({"weight", "comment"} - named.keys()))
 
     def _group(self) -> str:
         return self._id(

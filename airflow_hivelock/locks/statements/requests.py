@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from airflow_hivelock.locks import reservations, rules
@@ -12,7 +13,7 @@ from airflow_hivelock.locks.model import WaitsFor
 from airflow_hivelock.locks.statements.statement import Result
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
     from datetime import datetime
 
     from airflow_hivelock.locks.manager import LockManager
@@ -91,8 +92,13 @@ def show_groups(found: Iterable[GroupUse]) -> Result:
     return Result(("group", "leases", "weight", "taken", "waiting", "comment", "holders", "waiters"), rows)
 
 
-def set_group(manager: LockManager, group: Group, user: str, reason: str) -> Result:
-    """SET GROUP, by *user*."""
+def set_group(manager: LockManager, group: Group, kept: Sequence[str], user: str, reason: str) -> Result:
+    """SET GROUP, by *user*.
+
+    :param kept: the fields of *group* that stay as they are stored. Otherwise a larger limit would lose the default weight.
+    """
+    if stored := next((use.stored for use in manager.groups() if use.name == group.name), None):
+        group = replace(group, **{field: getattr(stored, field) for field in kept})
     manager.set_group(group.name, group.leases, weight=group.weight, comment=group.comment, user=user, reason=reason)
     return show_groups(use for use in manager.groups() if use.name == group.name)
 

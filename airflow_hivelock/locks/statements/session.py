@@ -139,7 +139,7 @@ class StatementSession:
             case parsed.ShowGroups():
                 return requests.show_groups(self.manager.groups())
             case parsed.SetGroup():
-                return requests.set_group(self.manager, statement.group, self.actor, self.reason)
+                return requests.set_group(self.manager, statement.group, statement.kept, self.actor, self.reason)
             case parsed.DropGroup():
                 return requests.drop_group(self.manager, statement.name, self.actor, self.reason)
             case parsed.ShowTransactions():

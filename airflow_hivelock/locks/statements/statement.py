@@ -180,9 +180,13 @@ class ShowGroups:
 
 @dataclass(frozen=True)
 class SetGroup:
-    """Store the settings of a group."""
+    """Store the settings of a group.
+
+    :param kept: the fields of *group* that the statement does not name. They stay as they are stored.
+    """
 
     group: Group
+    kept: tuple[str, ...]
 
 
 @dataclass(frozen=True)

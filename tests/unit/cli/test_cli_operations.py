@@ -44,6 +44,8 @@ def test_the_limit_of_a_group_is_set_listed_and_dropped(run: Run, manager: LockM
             **{"holders": f"{owner} (2)", "waiters": ""},
         }
     ]
+    assert run("group", "set", "spark-prod", "--leases", "2", "--user", "ann")[0] == 0
+    assert [use.stored and use.stored.comment for use in manager.groups()] == [comment], "it is kept"
     heavy = "weighs 3, but the limit of its group 'spark-prod' is 2"
     fails(run, 2, heavy, "--lease-group", "spark-prod", "--weight", "3", "-e", "lock table dw.b exclusive")
     assert run("group", "drop", "spark-prod", "--reason", "no longer shared")[0] == 0

@@ -42,6 +42,28 @@ def test_a_group_is_set_by_its_name(
 
 
 @pytest.mark.parametrize(
+    ("text", "stored"),
+    [
+        ("set group g leases 5", Group("g", 5, 2, "night")),
+        ("set group g leases 5 weight 1", Group("g", 5, 1, "night")),
+        ("set group g leases 5 comment ''", Group("g", 5, 2)),
+        ("set group g leases 1", None),
+    ],
+)
+def test_a_changed_limit_keeps_what_the_statement_does_not_name(
+    session: StatementSession, manager: LockManager, text: str, stored: Group | None
+) -> None:
+    """The message of a request that is too heavy names this command. It must not make all others count for less."""
+    run(session, "set group g leases 4 weight 2 comment 'night'")
+    if stored is None:
+        with pytest.raises(InvalidRequest, match="default weight 2 of group 'g' is above its limit of 1"):
+            run(session, text)
+        return
+    run(session, text)
+    assert [use.stored for use in manager.groups()] == [stored]
+
+
+@pytest.mark.parametrize(
     "text",
     [
         "set group g",
