@@ -9,14 +9,15 @@ import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
+from sqlalchemy import event
 
 from airflow_hivelock.locks import StoreUnavailable, connect, rules
 from airflow_hivelock.locks.backends.database import sqlite
 from airflow_hivelock.locks.pauses import jitter
-from tests.backends.databases import DAY, HANG_S
+from tests.backends.databases import DAY, HANG_S, database
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -56,6 +57,24 @@ def test_a_file_that_another_writes_to_is_waited_for_as_long_as_the_time_out_say
         writer.execute("COMMIT")
         assert patient.release(kept_out.result(HANG_S))
         writer.close()
+
+
+def test_a_file_that_cannot_be_used_is_reported_with_the_next_step(tmp_path: Path) -> None:
+    with pytest.raises(StoreUnavailable, match=r"unable to open database file\. Check that its folder exists"):
+        connect(f"sqlite:///{tmp_path}/none/leases.db")
+    with connect(f"sqlite:///{tmp_path}/leases.db") as manager:
+        kept = manager.acquire(owner="first", writes=[DAY])
+        engine = database(manager).engine
+
+        def limit(session: Any, *_: object) -> None:
+            session.execute(f"PRAGMA max_page_count={size}").close()
+
+        size = 1  # SQLite makes the present size of it
+        event.listen(engine, "checkout", limit)
+        with pytest.raises(StoreUnavailable, match=r"database or disk is full\. Its disk is full\. Free space"):
+            manager.acquire(owner="second", writes=[f"dw.t/dt={number}" for number in range(1_000)])
+        size = 1_000_000
+        assert manager.release(kept)
 
 
 def test_waiting_leaves_the_random_numbers_of_the_program_alone(sqlite_url: str) -> None:

@@ -84,13 +84,18 @@ class Listener:
         """Close the connection."""
 
 
+READS_ONLY = "It only reads, as a standby does after a failover. Give the address of the primary, or make it writable"
+IS_FULL = "Its disk is full. Free space there"
+
+
 class DatabaseDialect(ABC):
     """One kind of database, for one set of tables in it.
 
     The default methods use one row, the store's, to keep requests apart and draw numbers. Waiters poll for changes.
 
     :cvar clock_us: the database's clock when a statement is run.
-    :cvar PASSING: the codes for :meth:`passing`; *CHANGED*, those for :meth:`changed`.
+    :cvar PASSING: the codes for :meth:`passing`; *CHANGED*, those for :meth:`changed`; *STEPS*, those for
+        :meth:`next_step`, each with its text.
     :ivar sequence: draws numbers; None: the row of the store does.
     :ivar timeout_s: how long to wait for a connection, a lock or a statement, in seconds.
     """
@@ -98,6 +103,7 @@ class DatabaseDialect(ABC):
     clock_us: ColumnElement[int]
     PASSING: Collection[object] = ()
     CHANGED: Collection[object] = ()
+    STEPS: Mapping[object, str] = {}
     sequence: NumberSequence | None = None
 
     def __init__(self, tables: StoreTables, timeout_s: float) -> None:
@@ -195,6 +201,10 @@ class DatabaseDialect(ABC):
     def changed(self, error: BaseException | None) -> bool:
         """Whether a table or a column is missing."""
         return self.code(error) in self.CHANGED
+
+    def next_step(self, error: BaseException | None) -> str:
+        """What a person does if the database answers and cannot serve. Empty for other errors."""
+        return self.STEPS.get(self.code(error), "")
 
     def denied(self, error: BaseException | None) -> bool:
         """Whether the database refuses this login, so that trying again does not help."""

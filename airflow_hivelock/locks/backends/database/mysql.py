@@ -23,12 +23,12 @@ import re
 import time
 from contextlib import contextmanager
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import pymysql
 from sqlalchemy import BigInteger, bindparam, create_engine, event, exc, func, literal_column, text
 
-from airflow_hivelock.locks.backends.database.dialect import DatabaseDialect, Listener
+from airflow_hivelock.locks.backends.database.dialect import IS_FULL, READS_ONLY, DatabaseDialect, Listener
 from airflow_hivelock.locks.backends.database.mysql_session import Login
 from airflow_hivelock.locks.backends.database.transaction import received
 from airflow_hivelock.locks.errors import StoreUnavailable
@@ -67,6 +67,11 @@ class MySQL(DatabaseDialect):
     """ER_LOCK_DEADLOCK, also Galera's code for a conflict; ER_TRANSACTION_ROLLBACK_DURING_COMMIT, of group replication."""
 
     CHANGED = (1054, 1146)
+    STEPS: ClassVar = {
+        **dict.fromkeys((1290, 1792, 1836), READS_ONLY),
+        **dict.fromkeys((1021, 1114), IS_FULL),
+        1049: "Correct the name of the database in the URL",
+    }
     """ER_BAD_FIELD_ERROR, ER_NO_SUCH_TABLE."""
 
     def engine(self, url: URL) -> Engine:

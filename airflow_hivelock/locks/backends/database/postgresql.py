@@ -16,7 +16,7 @@ import selectors
 import socket
 from contextlib import contextmanager, suppress
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import psycopg
 from psycopg.rows import dict_row
@@ -38,7 +38,7 @@ from sqlalchemy import (
     union_all,
 )
 
-from airflow_hivelock.locks.backends.database.dialect import DatabaseDialect, Listener, Notified
+from airflow_hivelock.locks.backends.database.dialect import IS_FULL, READS_ONLY, DatabaseDialect, Listener, Notified
 from airflow_hivelock.locks.backends.database.postgresql_session import (
     ENCODING,
     PARAMETERS,
@@ -102,6 +102,7 @@ class PostgreSQL(DatabaseDialect):
     pooler's session."""
 
     CHANGED = ("42703", "42P01")
+    STEPS: ClassVar = {"25006": READS_ONLY, "53100": IS_FULL}  # read_only_sql_transaction, disk_full
     """undefined_column, undefined_table."""
 
     sequence: Sequence

@@ -129,8 +129,13 @@ class Sessions:
             return refusal
         silent = (self._driver.OperationalError, self._driver.InterfaceError, self._driver.InternalError)
         if isinstance(driver_error, silent) and not self.dialect.changed(driver_error):
-            return StoreUnavailable(f"{self!r} does not answer: {cause}")
+            step = self.dialect.next_step(driver_error)
+            what = f"cannot do this now: {cause}. {step}" if step else f"does not answer: {cause}. {_UNREACHED}"
+            return StoreUnavailable(f"{self!r} {what}")
         return StoreCorrupted(f"{self!r} has other tables than this version of airflow-hivelock creates: {cause}")
+
+
+_UNREACHED = "Check the address, and that the server runs and can be reached from here"
 
 
 def _driver_error(error: BaseException) -> BaseException | None:

@@ -12,11 +12,11 @@ import sqlite3
 import time
 from contextlib import contextmanager
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from sqlalchemy import BigInteger, bindparam, create_engine, event, exc, func, literal_column, select, type_coerce
 
-from airflow_hivelock.locks.backends.database.dialect import DatabaseDialect, Listener
+from airflow_hivelock.locks.backends.database.dialect import IS_FULL, DatabaseDialect, Listener
 from airflow_hivelock.locks.backends.database.transaction import received
 from airflow_hivelock.locks.errors import InvalidRequest, StoreUnavailable
 from airflow_hivelock.locks.pauses import jitter, pauses
@@ -47,6 +47,13 @@ class SQLite(DatabaseDialect):
     clock_us: ColumnElement[int] = type_coerce(
         literal_column("(CAST(round((julianday('now') - 2440587.5) * 86400000) AS INTEGER) * 1000)"), BigInteger
     )
+
+    STEPS: ClassVar = {
+        sqlite3.SQLITE_BUSY: "Another process keeps the file locked. Try again, and look for a process that was stopped",
+        sqlite3.SQLITE_CANTOPEN: "Check that its folder exists, and that this user may write there",
+        sqlite3.SQLITE_FULL: IS_FULL,
+        sqlite3.SQLITE_READONLY: "Let this user write the file and its folder",
+    }
 
     def engine(self, url: URL) -> Engine:
         if not url.database or url.database == ":memory:":
@@ -95,6 +102,9 @@ class SQLite(DatabaseDialect):
     @cached_property
     def insert_locks(self) -> TextClause:
         return self.tables.insert_locks("json_each(:rows)", "json_extract(value, '$.{}')")
+
+    def code(self, error: BaseException | None) -> object:
+        return getattr(error, "sqlite_errorcode", 0) & 0xFF
 
     def changed(self, error: BaseException | None) -> bool:
         return bool(_CHANGED.search(str(error)))
