@@ -223,7 +223,7 @@ def _details(
         }
         for name, text, *state in jobs
     ]
-    why, step = works.judge(jobs)
+    why, step = works.judge(jobs, holders.never_freed(lease, installation, access.task_facts))
     at_ms, whys = keeper
     # A report can name any work of the lease.
     report = {"at": at_ms, "report": whys[lease.id]} if lease.id in whys and jobs == every else {}

@@ -6,12 +6,14 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
+from airflow_hivelock.spark.driver_work import work_name
 from airflow_hivelock.spec import Owner
-from airflow_hivelock.work.stale import judge_run, judge_task
+from airflow_hivelock.work.stale import is_for_its_task, judge_run, judge_task
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
 
+    from airflow_hivelock.locks.model import Lease
     from airflow_hivelock.ui.works import WorkState
 
 GRACE = timedelta(minutes=1)
@@ -19,6 +21,8 @@ GRACE = timedelta(minutes=1)
 
 UNNOTICED = timedelta(minutes=10)
 """The default time after which Airflow ends a task without a heartbeat, with a margin."""
+
+_END_IT = "Mark the run failed, and the keeper frees the lease when its work has ended"
 
 
 @dataclass(frozen=True)
@@ -88,7 +92,10 @@ def judge(
         else:
             doing = RESERVED if "until" in text else HAND if "person" in text else PROGRAM
         if doing.kind != "needs" and row.get("expires", now_ms) < now_ms:
-            why = f"The lease has expired, because it is not renewed. Its locks are held until it is freed. {doing.why}"
+            why = (
+                "The lease has expired, because it is not renewed. Its locks are held until it is freed. Check that a "
+                f"triggerer of its Airflow runs. {doing.why}"
+            )
             doing = Doing("needs", "not renewed", why)
         row |= {"doing": doing.kind, "state": doing.state, "why": doing.why}
         if answers := works.get(row["id"]):
@@ -119,7 +126,7 @@ def of_task(owner: Owner, facts: TaskFacts, jobs: Collection[str], now: datetime
     name = owner.work
     run = f"its run is {facts.run}"
     if facts.task is None:
-        return Doing("needs", "task unknown", f"Airflow knows no task {name} in this run, and {run}")
+        return Doing("needs", "task unknown", f"Airflow knows no task {name} in this run, and {run}. {_END_IT}")
     if facts.task == "running":
         return _running(name, facts, now)
     if facts.task == "success" and name not in jobs:
@@ -136,7 +143,10 @@ def of_task(owner: Owner, facts: TaskFacts, jobs: Collection[str], now: datetime
         doing = Doing("idle", shown, f"Task {name} holds its lock, but does not work yet: it is {shown}", facts.at)
     if doing.kind == "idle" and facts.paused:
         return Doing(
-            "needs", "DAG paused", "Its DAG is paused, so the run does not continue, and keeps its lock", doing.at
+            "needs",
+            "DAG paused",
+            "Its DAG is paused, so the run does not continue, and keeps its lock. Unpause the DAG, or mark the run failed",
+            doing.at,
         )
     return doing
 
@@ -147,6 +157,7 @@ def _running(name: str, facts: TaskFacts, now: datetime) -> Doing:
         return Doing("works", "working", f"Task {name} is running", facts.at)
     why = "Airflow lists it as running, but gets no heartbeat from it"
     if now - facts.heartbeat > UNNOTICED:
+        why += ", and has not ended it. Check that a scheduler runs, or mark the task failed"
         return Doing("needs", "no heartbeat", why, facts.heartbeat)
     why += (
         ". Airflow ends the task after task_instance_heartbeat_timeout, five minutes by default. Then the keeper frees the "
@@ -174,3 +185,26 @@ def _between(active: Mapping[str, str], run: str, facts: TaskFacts) -> Doing:
 def _over(state: str, why: str, at: datetime | None, now: datetime) -> Doing:
     fresh = at is not None and now - at < GRACE
     return Doing("ends" if fresh else "needs", state, why, at)
+
+
+def never_freed(
+    lease: Lease, installation: str, ask: Callable[[Collection[Owner]], Mapping[Owner, TaskFacts]]
+) -> tuple[str, str] | None:
+    """Why the keeper does not free *lease* even after its work, and the next step. None if it does.
+
+    :param ask: returns Airflow's records of owners, without those of unknown runs.
+    """
+    owner = Owner.parse(lease.owner)
+    if lease.work(work_name(installation)) is not None:  # a Spark driver that names this Airflow as its keeper
+        return None
+    if owner is None or owner.installation != installation:
+        return (
+            "does not free it, because it belongs to no task of this Airflow",
+            "Make sure that its work has ended, and release it by force.",
+        )
+    if not is_for_its_task(owner, lease) and not ask([owner]):
+        return (
+            "does not free it, because Airflow does not know its run, and no record shows the work under it",
+            "Trigger the DAG force_release_stale_locks, or make sure that its jobs have ended and release it by force.",
+        )
+    return None

@@ -68,12 +68,13 @@ def ask(lease: Lease) -> dict[str, WorkState]:
     return found
 
 
-def judge(jobs: Sequence[Sequence[str]]) -> tuple[str, str]:
+def judge(jobs: Sequence[Sequence[str]], never: tuple[str, str] | None = None) -> tuple[str, str]:
     """The keeper's expected verdict on a lease of a finished task, and the next step for the user.
 
     The keeper makes the same checks in the triggerer. It reports a verdict only if it cannot check the work.
 
     :param jobs: the rows of the work: see :func:`airflow_hivelock.ui.holders.job_rows`.
+    :param never: see :func:`airflow_hivelock.ui.holders.never_freed`.
     """
     by_code = {row[2]: (row[0], *row[3:]) for row in reversed(jobs) if len(row) > 2}
     if RUNS in by_code:
@@ -81,12 +82,12 @@ def judge(jobs: Sequence[Sequence[str]]) -> tuple[str, str]:
         return f"keeps it, because {'' if name == LEFT_BEHIND else f'{name} '}{text}", step
     if AWAY in by_code:
         name, text, step = by_code[AWAY]
-        return f"{text} whether {name} has ended; a triggerer there then frees it", step
+        return f"{text} whether {name} has ended{'' if never else '; a triggerer there then frees it'}", step
     for code in (SILENT, UNTOLD):
         if code in by_code:
             name, _, step = by_code[code]
             return f"does not know whether {name} has ended", step
-    return "frees it within a minute, if its task is over and Airflow's triggerer runs", ""
+    return never or ("frees it within a minute, if its task is over and Airflow's triggerer runs", "")
 
 
 def how(work: Work) -> WorkState:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import socket
 import subprocess
 import time
@@ -67,6 +68,10 @@ def test_it_tells_whether_a_holder_is_alive_and_which_needs_somebody(
 ) -> None:
     doing = holders.of_task(MINE, told, jobs, NOW)
     assert (doing.kind, doing.state) == (kind, state), doing.why
+    if state in ("no heartbeat", "DAG paused", "task unknown") and kind == "needs":
+        assert re.search("[Mm]ark the (run|task) failed", doing.why), (
+            "the keeper does not free it: the next step is shown"
+        )
 
 
 def test_a_lease_that_nobody_renews_needs_somebody_whoever_has_it(

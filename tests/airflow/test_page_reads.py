@@ -201,6 +201,29 @@ def test_the_keeper_judges_by_the_answers_that_the_page_has(code: str, why: str)
     assert works.judge([])[0] == "frees it within a minute, if its task is over and Airflow's triggerer runs"
 
 
+@pytest.mark.parametrize(
+    ("who", "work", "why", "step"),
+    [
+        (owner("gone"), "", "Airflow does not know its run", "Trigger the DAG force_release_stale_locks"),
+        (owner("gone"), "load", "frees it within a minute", ""),
+        (owner(installation="elsewhere"), "load", "no task of this Airflow", "release it by force"),
+        (owner(installation="elsewhere"), "driver for here", "frees it within a minute", ""),
+        ("cli:ann:1", "", "no task of this Airflow", "release it by force"),
+    ],
+)
+def test_no_lease_is_left_to_the_keeper_that_the_keeper_never_frees(
+    login: Login, manager: LockManager, who: str, work: str, why: str, step: str
+) -> None:
+    """A user waited for the keeper, and it did nothing."""
+    lease = hold(manager, who)
+    if work:
+        manager.start_work(lease, work, encode(Processes.none()))
+    keeper = login("viewer").get(f"{LEASES}/{lease.id}").json()["keeper"]
+    assert why in keeper["why"]
+    assert step in keeper["next"]
+    assert bool(step) == bool(keeper["next"])
+
+
 def test_what_the_keeper_has_last_said_of_a_lease_is_shown_with_it(login: Login, manager: LockManager) -> None:
     lease, other = hold(manager), manager.acquire(owner=owner("other"), reads=["dw.z"])
     why = "run r1 of daily is failed, but process 4711 on worker-7 can only be checked there"

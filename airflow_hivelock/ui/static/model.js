@@ -219,7 +219,7 @@ export const needsAction = (lock) => kindOf(lock) === "needs";
 /** @param {Held} lock */
 export function stateOf({ lease, lost }) {
   if (lease === undefined) return { label: "Hive’s own", why: "A Hive session holds it. UNLOCK TABLE in Hive releases it" };
-  if (lost) return { label: "lost", why: "This lock is no longer in the lock store. The most likely cause is UNLOCK TABLE in Hive" };
+  if (lost) return { label: "lost", why: "This lock is no longer in the lock store. The most likely cause is UNLOCK TABLE in Hive. Its task stops the work and fails with LockLost. If the task does not, release the lease by force" };
   return { label: lease.state, why: lease.why ?? "" };
 }
 

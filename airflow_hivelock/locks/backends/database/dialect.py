@@ -6,7 +6,7 @@ import threading
 import time
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from sqlalchemy import select, update
 
@@ -103,7 +103,7 @@ class DatabaseDialect(ABC):
     clock_us: ColumnElement[int]
     PASSING: Collection[object] = ()
     CHANGED: Collection[object] = ()
-    STEPS: Mapping[object, str] = {}
+    STEPS: ClassVar[Mapping[object, str]] = {}
     sequence: NumberSequence | None = None
 
     def __init__(self, tables: StoreTables, timeout_s: float) -> None:
