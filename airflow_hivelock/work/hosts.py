@@ -50,13 +50,19 @@ def recorded(leases: Iterable[Lease]) -> list[HostWork]:
 def on_host(host: str, leases: Iterable[Lease]) -> list[HostWork]:
     """Return the work of :func:`recorded` on *host*, except work that was already declared gone.
 
-    :raises InvalidRequest: this process runs on *host*, or no lease records work there.
+    :raises InvalidRequest: this process runs on *host*, no lease records work there, or all of it was declared gone.
     """
     every = recorded(leases)
-    found = [each for each in every if each.processes.host == host and not each.processes.gone]
+    there = [each for each in every if each.processes.host == host]
+    found = [each for each in there if not each.processes.gone]
     if host == socket.gethostname():
         raise InvalidRequest(
             f"{host} is this host, so it is not gone. hivelock itself checks whether the work still runs here"
+        )
+    if there and not found:
+        raise InvalidRequest(
+            f"{host!r} is already declared gone, by {there[0].processes.gone}. A lease that stays has other work, or its task is "
+            "not over: open it on the page"
         )
     if not found:
         hosts = sorted({each.processes.host for each in every if not each.processes.gone})

@@ -99,7 +99,7 @@ class TestDeclared:
         assert replace(each.processes, gone="") == found[0].processes
         with pytest.raises(CannotTell, match="may have submitted work to a cluster"):
             applications.running([each.work])
-        with pytest.raises(InvalidRequest, match="no lease records work on 'worker-7'"):
+        with pytest.raises(InvalidRequest, match=r"'worker-7' is already declared gone, by ann at .*: burnt down"):
             hosts.on_host("worker-7", manager.leases())
 
     def test_a_reason_of_any_length_that_the_trail_keeps_is_kept(self, manager: LockManager) -> None:
