@@ -171,13 +171,18 @@ class _Pending:
         self._recheck_s = silent.recheck_s
         return silent
 
-    def _late(self, missed: str, in_the_way: Sequence[object]) -> str:
+    def _late(self, missed: str, in_the_way: Sequence[object], group: str = "") -> str:
         parents = {parent for lock in self.request.locks for parent in lock.object.parents}
         leaves = [lock for lock in self.request.locks if lock.object not in parents]
         by = "; ".join(map(str, in_the_way[:3]))
+        look = (
+            f"raise the limit of {group!r}: see SHOW GROUPS"
+            if group
+            else "look at the holder with SHOW LOCKS … EXTENDED"
+        )
         return (
             f"{self.request.owner} {missed} {rules.few(leaves, 3)} within {self._patience.timeout_s:g} s: {by}. "
-            "Wait longer (timeout), or look at the holder with SHOW LOCKS … EXTENDED"
+            f"Wait longer (timeout), or {look}"
         )
 
 
@@ -240,7 +245,8 @@ class PendingLease(_Pending):
 
     def _time_out(self) -> NoReturn:
         self.withdraw()
-        raise LockTimeout(self._late("did not get", self._overdue), self._overdue)
+        group = next((blocker.group for blocker in self._overdue if blocker.group), "")
+        raise LockTimeout(self._late("did not get", self._overdue, group), self._overdue)
 
     @property
     def asked(self) -> datetime | None:
