@@ -8,7 +8,7 @@ from dataclasses import astuple
 from typing import TYPE_CHECKING, NoReturn
 
 from airflow_hivelock.locks import plan, queueing, rules
-from airflow_hivelock.locks.errors import HiveLockError, InvalidRequest, LockTimeout, Unsupported
+from airflow_hivelock.locks.errors import HiveLockError, InvalidRequest, LockTimeout, StoreUnavailable, Unsupported
 from airflow_hivelock.locks.hive import properties, settings
 from airflow_hivelock.locks.hive.transactional import KeepsTransactions, ListsTransactional
 from airflow_hivelock.locks.interrupted import no_unseen_lease
@@ -364,8 +364,16 @@ class StatementSession:
 
         :param to_lock: refuse missing tables, because a lock on them protects no data.
         """
+        if not (to_lock or target.partition):
+            return target  # a silent metastore does not hide or keep the locks
         tables = KnownTables(self.catalog, self.unpartitioned, self.partition_columns)
-        known = tables.table(target) if target.table else None
+        try:
+            known = tables.table(target) if target.table else None
+        except StoreUnavailable as error:
+            if to_lock:
+                raise
+            log.warning("The partition of %s is used as it is written, because %s", target, error)
+            return target
         if to_lock and known is None and self.catalog is not None and target.table:
             raise InvalidRequest(f"{target}: there is no such table{alike(target, self.catalog)}")
         columns = known.partition_columns if known else ()

@@ -5,12 +5,20 @@ from __future__ import annotations
 import threading
 import time
 from typing import TYPE_CHECKING
+from unittest.mock import Mock
 
 import pytest
 
 from airflow_hivelock.locks import rules
 from airflow_hivelock.locks.backends.memory import MemoryBackend
-from airflow_hivelock.locks.errors import HiveLockError, InvalidRequest, LockTimeout, Unsupported, Withdrawn
+from airflow_hivelock.locks.errors import (
+    HiveLockError,
+    InvalidRequest,
+    LockTimeout,
+    StoreUnavailable,
+    Unsupported,
+    Withdrawn,
+)
 from airflow_hivelock.locks.hive.catalog import Table
 from airflow_hivelock.locks.manager import LockManager
 from airflow_hivelock.locks.model import DeferredGrant, LeaseLimit, LockObject
@@ -175,6 +183,20 @@ def test_what_does_not_exist_is_not_locked_and_can_be_unlocked(manager: LockMana
     with pytest.raises(InvalidRequest, match=r"dw\.tt: there is no such table; did you mean dw\.t\?"):
         run(session, "lock table tt shared")
     assert run(session, "unlock table tt").rows
+
+
+def test_locks_are_seen_and_freed_while_the_metastore_is_silent(
+    manager: LockManager, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It only knows how values are spelt. On the night of an outage, nobody could look at a table or free a lease."""
+    manager.acquire(owner="job", writes=["dw.t/dt=1/hr=5"])
+    monkeypatch.setattr(Catalog, "table", Mock(side_effect=StoreUnavailable("the metastore did not answer")))
+    session = StatementSession(manager, user="ann", database="dw", catalog=Catalog(), reason="its host is gone")
+    assert run(session, "show locks t").text == "dw@t\tSHARED"
+    assert run(session, "show locks t partition (dt='1', hr='5')").text == "dw@t@dt=1/hr=5\tEXCLUSIVE"
+    with pytest.raises(StoreUnavailable):
+        run(session, "lock table u shared")
+    assert run(session, "drop force lease t").rows
 
 
 def test_columns_may_be_declared_where_no_catalog_knows_them(manager: LockManager) -> None:
