@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from datetime import timedelta
 from threading import Event, Timer
 from typing import TYPE_CHECKING, Any
@@ -208,6 +209,15 @@ def sigterm(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     signal.signal(signal.SIGTERM, before)
 
 
+@pytest.fixture
+def loop() -> Iterator[None]:
+    """Airflow takes the event loop that there is. It does not close one that ``get_event_loop()`` makes for it."""
+    with closing(asyncio.new_event_loop()) as opened:
+        asyncio.set_event_loop(opened)
+        yield
+    asyncio.set_event_loop(None)
+
+
 def dies_in_its_body() -> None:
     with hold(writes=["dw.a"]), hold(writes=["dw.b"]):
         kill()
@@ -283,7 +293,7 @@ def dies_while_it_releases() -> None:
         dies_while_it_releases,
     ],
 )
-@pytest.mark.usefixtures("sigterm")
+@pytest.mark.usefixtures("sigterm", "loop")
 def test_a_kill_ends_the_body_and_frees_the_locks(
     works: Callable[[], Any], manager: LockManager, python: Python
 ) -> None:
