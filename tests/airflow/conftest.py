@@ -189,3 +189,18 @@ def run() -> Run:
         return Ran(run_id, database.runs(dag_id=dag.dag_id, run_id=run_id)[0].state, tasks)
 
     return run
+
+
+@pytest.fixture
+def python(run: Run) -> Run:
+    """Run a function in a task: ``python(function, **what @task takes)``."""
+    from airflow.sdk import DAG, task
+
+    from tests.airflow.tasks import DAY
+
+    def python(function: Callable[[], Any], decorator: Any = task, **options: Any) -> Ran:
+        with DAG("holds", schedule=None, start_date=DAY) as works:
+            decorator(task_id="work", **options)(function)()
+        return run(works, logical_date=DAY)
+
+    return python

@@ -9,7 +9,6 @@ from urllib.parse import quote_plus
 
 import psycopg
 import pytest
-from psycopg import sql
 from sqlalchemy import literal, select, text
 
 from airflow_hivelock.locks import (
@@ -24,7 +23,6 @@ from airflow_hivelock.locks import (
 )
 from airflow_hivelock.locks.backends.database import DatabaseBackend, notifier
 from airflow_hivelock.locks.backends.database.postgresql_session import DeadlineConnection
-from airflow_hivelock.locks.errors import AccessDenied
 from airflow_hivelock.locks.hive import coverage
 from tests.backends.databases import DAY, HANG_S, database, round_trips, wait_until
 from tests.conformance import Polling
@@ -399,22 +397,3 @@ def test_only_one_call_fails_after_the_server_has_ended_all_sessions(postgres_ur
 def test_a_wrong_option_is_named(option: str, postgres_url: str) -> None:
     with pytest.raises(InvalidRequest, match=option.partition("=")[0]):
         connect(f"{postgres_url}&{option}").close()
-
-
-def test_a_server_that_only_reads_is_reported_with_the_next_step_and_is_asked_again(postgres_url: str) -> None:
-    """As after a failover: its listings are good, and a grant needs the primary."""
-    connect(postgres_url).close()
-    with psycopg.connect(postgres_url.partition("?")[0], autocommit=True) as ruler:
-        name = sql.Identifier(ruler.info.dbname)
-        ruler.execute(sql.SQL("ALTER DATABASE {} SET default_transaction_read_only = on").format(name))
-        try:
-            with connect(postgres_url) as manager:
-                assert manager.show() == []
-                with pytest.raises(
-                    StoreUnavailable, match=r"read-only transaction\. It only reads, as a standby"
-                ) as refused:
-                    manager.acquire(owner="me", writes=[DAY], outage_s=0)
-                assert not isinstance(refused.value, AccessDenied), "another try can succeed"
-        finally:
-            ruler.execute("SET default_transaction_read_only = off")
-            ruler.execute(sql.SQL("ALTER DATABASE {} RESET default_transaction_read_only").format(name))
