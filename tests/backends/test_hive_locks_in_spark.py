@@ -102,13 +102,14 @@ CALLS: dict[str, tuple[Callable[[SparkSession, str, str], Any], str]] = {
         lambda spark, *_: spark.table("dw.t").createTempView("tv") or appends(spark).insertInto("tv"),
         "default.tv! dw.t!",
     ),
+    "saveAsTable": (lambda spark, *_: day(spark).write.mode("overwrite").saveAsTable("dw.saved"), "dw.saved!"),
+    "a write to a table's files": (lambda spark, home, _: appends(spark).parquet(f"{home}/dw.db/p"), "dw.p!"),
+    "the same by option": (lambda spark, home, _: appends(spark).option("path", f"{home}/dw.db/p").save(), "dw.p!"),
+    # From here on, a write to the files of dw.p is also one to those of dw.n.
     "create in a table's files": (
         lambda spark, home, _: day(spark).writeTo("dw.n").using("orc").option("path", f"{home}/dw.db/p/_n").create(),
         "dw.n! dw.p!",
     ),
-    "saveAsTable": (lambda spark, *_: day(spark).write.mode("overwrite").saveAsTable("dw.saved"), "dw.saved!"),
-    "a write to a table's files": (lambda spark, home, _: appends(spark).parquet(f"{home}/dw.db/p"), "dw.p!"),
-    "the same by option": (lambda spark, home, _: appends(spark).option("path", f"{home}/dw.db/p").save(), "dw.p!"),
     "a read of a table's files": (
         lambda spark, home, _: spark.read.parquet(f"{home}/dw.db/src/dt=2024-01-01").collect(),
         "",

@@ -31,8 +31,9 @@ HOMES = {
 }
 """Import names that differ from the name of their distribution."""
 
-FROM_THE_OPERATOR = {"airflow.providers.amazon", "airflow.providers.google", "botocore"}
-"""A lease records a job of such an operator, so whoever reads the record has installed the operator's provider."""
+THE_USER_S = {"airflow.providers.amazon", "airflow.providers.google", "botocore", "delta.tables"}
+"""A lease records a job of such an operator, so whoever reads the record has installed the operator's provider. A PySpark
+job of the user imports Delta's classes."""
 
 EXTRAS_OF = {
     "lineage": {"openlineage"},
@@ -94,7 +95,7 @@ def test_each_import_is_declared(module: str) -> None:
     allowed = {"", *(extra for start, extras in EXTRAS_OF.items() if module.startswith(start) for extra in extras)}
     known = declared()
     for name in libraries(PACKAGE / module):
-        if any(f"{name}.".startswith(f"{other}.") for other in FROM_THE_OPERATOR):
+        if any(f"{name}.".startswith(f"{other}.") for other in THE_USER_S):
             continue
         extras = known.get(distribution(name), set())
         assert extras & allowed, (
