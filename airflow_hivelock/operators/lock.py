@@ -118,9 +118,9 @@ class HiveUnlockOperator(Linked, ReleasesLocks, BaseOperator):
     :param objects: release only the locks on these objects and on objects below them, such as the finished days of a
         range, ``dw.delays/dt=2013-01-01..2013-01-05``. The task then waits only for the tasks before it, and in a
         mapped task group only for those of the same index. Another HiveUnlockOperator must release the rest.
-    :param lease: the lease to release, or a list of leases, of HiveLockOperators of the same run. If a
-        template or an XCom turns out as None, nothing is released. Without this argument, the task releases the leases of
-        the HiveLockOperators directly upstream (the setups), or of all upstream if none is directly upstream.
+    :param lease: the lease to release, or a list of leases, of HiveLockOperators of the same run. If its template or XCom
+        is None, nothing is released. Without this argument, the task releases the leases of the HiveLockOperators directly
+        upstream (the setups), or of all upstream if none is directly upstream.
     :param lease_dag_id: another DAG whose runs can have acquired *lease*. The audit trail has such releases. Not a
         template.
     :param work_timeout: how long to wait for that work, and for a lock store that does not answer.

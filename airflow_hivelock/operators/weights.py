@@ -1,4 +1,4 @@
-"""The order in which Airflow's scheduler gives worker slots to the runs of one DAG."""
+"""A weight rule: Airflow's scheduler gives worker slots to daily runs first."""
 
 from __future__ import annotations
 
