@@ -67,12 +67,15 @@ class MySQL(DatabaseDialect):
     """ER_LOCK_DEADLOCK, also Galera's code for a conflict; ER_TRANSACTION_ROLLBACK_DURING_COMMIT, of group replication."""
 
     CHANGED = (1054, 1146)
+    """ER_BAD_FIELD_ERROR, ER_NO_SUCH_TABLE."""
+
     STEPS: ClassVar = {
         **dict.fromkeys((1290, 1792, 1836), READS_ONLY),
         **dict.fromkeys((1021, 1114), IS_FULL),
         1049: "Correct the name of the database in the URL",
     }
-    """ER_BAD_FIELD_ERROR, ER_NO_SUCH_TABLE."""
+    """ER_OPTION_PREVENTS_STATEMENT, ER_CANT_EXECUTE_IN_READ_ONLY_TRANSACTION, ER_READ_ONLY_MODE; ER_DISK_FULL,
+    ER_RECORD_FILE_FULL; ER_BAD_DB_ERROR."""
 
     def engine(self, url: URL) -> Engine:
         login = Login.of(url, self.timeout_s)
