@@ -31,8 +31,8 @@ LONGEST = (
 _numbers = itertools.count()
 
 # Airflow leaves a million objects. A full collection reads all of them, and frees next to nothing: with Python's own
-# threshold of 10 it took a seventh of the time of the tests in tests/airflow. What the imports of the tests leave is
-# never freed, so it is frozen: no later collection reads it.
+# threshold of 10 it took a seventh of the time of the tests in tests/airflow. The imports of the tests also leave objects
+# that are never freed. They are frozen, so that no later collection reads them.
 gc.set_threshold(700, 10, 100)
 gc.disable()
 

@@ -44,7 +44,7 @@ def _partitions(
         return [table]  # the partitions of a format with its own commits are not Hive's
     whens = tree.args["whens"].expressions if isinstance(tree, exp.Merge) else []
     if any(when.args.get("source") for when in whens):
-        return [table]  # WHEN NOT MATCHED BY SOURCE changes rows for which ON is not true
+        return [table]  # WHEN NOT MATCHED BY SOURCE changes other rows than ON selects
     actions = [when.args["then"] for when in whens] or [tree]
     if not all(_keeps_partition(each, known) for each in actions if isinstance(each, exp.Update)):
         return [table]

@@ -188,7 +188,7 @@ def test_what_does_not_exist_is_not_locked_and_can_be_unlocked(manager: LockMana
 def test_locks_are_seen_and_freed_while_the_metastore_is_silent(
     manager: LockManager, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It only knows how values are spelt. On the night of an outage, nobody could look at a table or free a lease."""
+    """In an outage of the metastore, people must see the locks and free a lease. Only the spelling of values needs it."""
     manager.acquire(owner="job", writes=["dw.t/dt=1/hr=5"])
     monkeypatch.setattr(Catalog, "table", Mock(side_effect=StoreUnavailable("the metastore did not answer")))
     session = StatementSession(manager, user="ann", database="dw", catalog=Catalog(), reason="its host is gone")

@@ -92,6 +92,7 @@ def later(us: int, seconds: float) -> int:
 
 
 def foreign(row: Mapping[Any, Any], what: str, error: Exception) -> StoreCorrupted:
+    """The error for a *row* that is not *what* this package writes."""
     return StoreCorrupted(f"{dict(row)!r:.200} is not {what} of airflow-hivelock ({error}). Another program wrote it")
 
 
