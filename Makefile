@@ -78,6 +78,14 @@ OLDER := -c tests/system/matrix/older.txt
 	$(@D)/bin/pip install --quiet --no-deps --force-reinstall 'pyspark>=4.3,<4.4'
 	touch $@
 
+# Half the time of the tests is the time of JVMs that live for seconds. With this archive, a Spark job needs two thirds of it.
+# Without it they only take longer.
+JVM := $(VENV)/classes.jsa
+
+$(JVM): $(VENV)/installed tests/support/servers/archive.py
+	rm -f $@
+	-$(BIN)/python -m tests.support.servers.archive
+
 lint: install
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
@@ -96,7 +104,7 @@ conformance: install
 	$(BIN)/python -m pytest -n 2 -k "not PostgreSQL and not MySQL" $(addprefix tests/backends/test_,conformance.py sqlite.py zookeeper.py)
 
 # A third of what tests take is waiting for servers, so three at a time, on two cores. tests/conftest.py has their order.
-test: install
+test: $(JVM)
 	$(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder --ignore tests/system/deaths --ignore tests/system/jobs --ignore tests/system/levers --ignore tests/system/ui tests
 
 $(VENV)/ui: $(VENV)/installed
@@ -125,7 +133,7 @@ pictures: $(VENV)/ui
 		> $(@D)/lib/$(notdir $(PYTHON))/site-packages/hivelock.pth
 	touch $@
 
-test-race: install $(if $(SPARK),.venv-spark-$(SPARK)/installed)
+test-race: $(JVM) $(if $(SPARK),.venv-spark-$(SPARK)/installed)
 	$(BIN)/python -m tests.system.race --tries 20
 
 test-spark: $(if $(FULL),$(SPARKS:%=.venv-spark-%/installed),.venv-spark-3.5/installed)
@@ -175,7 +183,7 @@ test-lineage: .venv-lineage/installed
 test-dbt: .venv-dbt/installed
 	.venv-dbt/bin/python -m pytest tests/dbt
 
-test-cluster: install
+test-cluster: $(JVM)
 	$(BIN)/python -m pytest -m cluster tests/system/cluster tests/system/race
 
 # The servers of the Hadoop whose client is among PySpark's jars.
@@ -265,7 +273,7 @@ bench: install
 
 bench-airflow: $(addprefix bench-airflow-,$(or $(PART),$(if $(FULL),rerun waiting caps contention,rerun)))
 
-bench-airflow-rerun bench-airflow-waiting: bench-airflow-%: install
+bench-airflow-rerun bench-airflow-waiting: bench-airflow-%: $(JVM)
 	$(BIN)/python -m tests.bench.waiting $*
 
 bench-airflow-caps: install
@@ -291,7 +299,7 @@ spec: .venv-spec/installed
 structure: install
 	$(BIN)/python -m tests.structure $(CHECKOUT)
 
-demo: install
+demo: $(JVM)
 	$(BIN)/python -m tests.system.demo $(if $(KEEP),--keep) $(if $(DATABASE),--database $(DATABASE))
 
 reference: install

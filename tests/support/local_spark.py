@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import SparkSession
 
-from tests.support.servers.jvm import QUICK_START
+from tests.support.servers.jvm import driver
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -16,7 +16,7 @@ def options(home: Path) -> dict[str, str]:
     """The settings of a small session with its warehouse and its metastore in *home*."""
     return {
         "spark.driver.memory": "512m",
-        "spark.driver.extraJavaOptions": " ".join((*QUICK_START, f"-Dderby.system.home={home}")),
+        **driver(f"-Dderby.system.home={home}"),
         "spark.hadoop.hive.exec.dynamic.partition.mode": "nonstrict",
         "spark.hadoop.javax.jdo.option.ConnectionURL": f"jdbc:derby:;databaseName={home}/metastore;create=true",
         "spark.sql.catalogImplementation": "hive",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tests.support.servers.jvm import LOG_CONFIG, QUICK_START, java, write_site
+from tests.support.servers.jvm import LOG_CONFIG, driver, java, write_site
 from tests.support.servers.server import Server, accepts, free_port
 
 if TYPE_CHECKING:
@@ -105,7 +105,7 @@ class Metastore(Server):
         site = {**warehouse_settings(self.workdir, path), "hive.metastore.uris": self.uri}
         write_site(path / "hive-site.xml", site)
         settings = {
-            "spark.driver.extraJavaOptions": " ".join(QUICK_START),
+            **driver(),
             "spark.driver.memory": "512m",
             "spark.hadoop.hive.exec.dynamic.partition.mode": "nonstrict",
             "spark.master": "local[1]",

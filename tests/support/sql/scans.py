@@ -16,7 +16,7 @@ from urllib.parse import unquote, urlsplit
 
 from airflow_hivelock.locks import LockObject
 from airflow_hivelock.locks.hive.catalog import Table
-from tests.support.servers.jvm import QUICK_START
+from tests.support.servers.jvm import driver
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -121,7 +121,7 @@ class _Spark:
 
         options = {
             "spark.driver.memory": "512m",
-            "spark.driver.extraJavaOptions": " ".join(QUICK_START),
+            **driver(),
             "spark.sql.catalogImplementation": "in-memory",
             "spark.sql.warehouse.dir": str(home / "warehouse"),
             "spark.ui.enabled": "false",

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, TextIO
 
 from tests.support import programs
 from tests.support.servers import Metastore, Server, ServerError
-from tests.support.servers.jvm import QUICK_START
 from tests.system.race.order import Order, Reply
 
 if TYPE_CHECKING:
@@ -33,7 +32,8 @@ SPARK_SUBMIT = PYTHON.with_name("spark-submit")
 
 def submit(application: Path, *arguments: str, cores: int = 1) -> list[str]:
     """The command that submits a PySpark application with this Python's PySpark."""
-    options = ["--driver-java-options", " ".join(QUICK_START), "--master", f"local[{cores}]"]
+    # The metastore's settings have the jars of this Python's Spark.
+    options = ["--master", f"local[{cores}]", *(["--conf", "spark.driver.extraClassPath="] if SPARK else [])]
     return [str(SPARK_SUBMIT), *options, str(application), *arguments]
 
 
