@@ -24,8 +24,9 @@ from airflow_hivelock.locks.model import DeferredGrant
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
 
+    from airflow_hivelock.locks.calls import Call
     from airflow_hivelock.locks.model import Lock, LockObject
-    from airflow_hivelock.locks.queueing import Call, TimedPosition
+    from airflow_hivelock.locks.queueing import OvertakingLimit, TimedPosition
 
 INVITATION_S = 20.0
 """The default length of an invitation, in seconds."""
@@ -75,7 +76,7 @@ def passed(timed: TimedPosition, named: Collection[LockObject], mine: Iterable[L
     return Passed(timed, named, [lock.object for lock in queueing.conflicts(mine, theirs)])
 
 
-def may_pass(own: TimedPosition, named: Collection[LockObject], other: Passed, oldest: int) -> bool:
+def may_pass(own: TimedPosition, named: Collection[LockObject], other: Passed, limit: OvertakingLimit) -> bool:
     """Whether a request that comes back may overtake *other*.
 
     - *other* must have the same or a lower priority, and must not have waited for the limit on overtaking.
@@ -85,22 +86,26 @@ def may_pass(own: TimedPosition, named: Collection[LockObject], other: Passed, o
     :param named: the objects that the request coming back names itself.
     """
     meet = [target for target in other.met if target in named]
-    return queueing.may_pass(own.position, other.timed, oldest, equals=True) and SHARE * len(meet) >= len(other.named)
+    return queueing.may_pass(own.position, other.timed, limit, equals=True) and SHARE * len(meet) >= len(other.named)
 
 
 def come_back(
-    own: TimedPosition, old: TimedPosition, named: Collection[LockObject], others: Iterable[Passed], oldest: int
+    own: TimedPosition,
+    old: TimedPosition,
+    named: Collection[LockObject],
+    others: Iterable[Passed],
+    limit: OvertakingLimit,
 ) -> TimedPosition | None:
     """The position of a request that comes back: it has the number of its *old* one. None: it is a new arrival.
 
     :param own: its position as a new arrival.
     :param named: the objects that it names itself.
     :param others: the conflicting requests that wait or are invited.
-    :param oldest: no request overtakes one that has waited since this time or before.
+    :param limit: no request overtakes one that has reached it.
     """
-    back = own.claiming(old)
+    back = own.claiming(old, limit)
     overtaken = [other for other in others if not queueing.earlier(back.position, {0: other.timed.position})]
-    return back if all(may_pass(own, named, other, oldest) for other in overtaken) else None
+    return back if all(may_pass(own, named, other, limit) for other in overtaken) else None
 
 
 def keeps_position(call: Call, away: Call, locks: Collection[Lock], away_locks: Collection[Lock]) -> bool:

@@ -6,10 +6,11 @@ A store loads the candidates, calls :func:`decide` or a smaller function, and wr
 - *Order*: requests that conflict go in the order of their :class:`Position`. A request gets its position when it joins
   the queue. If a person changes its priority, it joins the queue again.
 - *Overtaking*: a new arrival overtakes waiters of lower priority that have not yet waited for the limit on overtaking.
+  For background requests, whose priority is 0 or less, the limit is :data:`BACKGROUND` times as long.
 - *Permits*: a group has a limited number of leases (:mod:`.permits`). A request without its permits is only in its
   group's queue.
 - *Deferred grant*: at its turn, a deferred request is invited or goes away (:mod:`.invitations`).
-- *Take-over*: of two calls of one owner, only the later one can act.
+- *Take-over*: of two calls of one owner, only the later one can act (:mod:`.calls`).
 
 All numbers and times come from the store. Numbers only grow. Times are by the store's clock, in one unit.
 """
@@ -24,7 +25,7 @@ from airflow_hivelock.locks import permits
 from airflow_hivelock.locks.model import LockMode
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from airflow_hivelock.locks.model import DeferredGrant, Lock, LockObject
 
@@ -58,6 +59,13 @@ def excludes(modes: Mapping[LockObject, LockMode], theirs: Iterable[Lock]) -> bo
 
 # Order and overtaking.
 
+PASSING_S = 3600.0
+"""The default limit on overtaking: how long requests of higher priority may overtake a waiter, in seconds."""
+
+BACKGROUND = 168
+"""A week has so many hours. A rerun that takes a weekend must not go before the daily run, however long it has waited.
+But it must end, so it has a limit, too."""
+
 
 class Position(NamedTuple):
     """A queue position. The smaller one goes first. It never changes.
@@ -85,14 +93,36 @@ _LAST = 1 << 63
 
 
 class TimedPosition(NamedTuple):
-    """A position, and the time when a request first took its number. A claimed number keeps its time."""
+    """A position, and the time from which the limit on overtaking counts."""
 
     position: Position
     since: int
 
-    def claiming(self, other: TimedPosition) -> TimedPosition:
-        """This position, with the number and the time of *other*."""
-        return TimedPosition(self.position._replace(number=other.position.number), other.since)
+    def claiming(self, other: TimedPosition, limit: OvertakingLimit) -> TimedPosition:
+        """This position with the number of *other*. It reaches the *limit* together with *other*, or earlier: whoever
+        overtakes this request keeps the *other* waiting, too."""
+        position = self.position._replace(number=other.position.number)
+        more = limit.of(other.position) - limit.of(self.position)
+        return TimedPosition(position, min(other.since + more, limit.now))
+
+
+class OvertakingLimit(NamedTuple):
+    """The limit on overtaking, at one time.
+
+    :param now: the time by the store's clock.
+    :param passing: how long a request of a priority above 0 can be overtaken; 0: never.
+    """
+
+    now: int
+    passing: int
+
+    def of(self, position: Position) -> int:
+        """How long a request at *position* can be overtaken."""
+        return self.passing if position.rank < 0 else BACKGROUND * self.passing
+
+    def reached(self, other: TimedPosition) -> bool:
+        """Whether no request overtakes the *other* any more."""
+        return self.now - other.since >= self.of(other.position)
 
 
 def may_overtake(own: Position, waiting: Iterable[Position]) -> bool:
@@ -100,42 +130,49 @@ def may_overtake(own: Position, waiting: Iterable[Position]) -> bool:
     return any(other.rank > own.rank for other in waiting)
 
 
-def may_pass(own: Position, other: TimedPosition, oldest: int, *, equals: bool = False) -> bool:
+def may_pass(own: Position, other: TimedPosition, limit: OvertakingLimit, *, equals: bool = False) -> bool:
     """Whether a request at *own* may overtake the *other*, of lower (*equals*: or the same) priority, if that has not
-    waited since *oldest*."""
-    return (other.position.rank > own.rank - equals) and other.since > oldest
+    reached the *limit*."""
+    return (other.position.rank > own.rank - equals) and not limit.reached(other)
 
 
-def join(own: TimedPosition, waiting: Iterable[TimedPosition], oldest: int) -> TimedPosition:
+def join(own: TimedPosition, waiting: Iterable[TimedPosition], limit: OvertakingLimit) -> TimedPosition:
     """The position of a new arrival: its *own*, with the number that it claims, if it claims one.
 
     It starts at the end of the queue, and overtakes one request after the other. It stops at the first request that
-    does not have a lower priority, or that has waited since *oldest* or before. So the time in which a request can be
-    overtaken has a limit.
+    does not have a lower priority, or that has reached the *limit*. So the time in which a request can be overtaken has a
+    limit.
     """
-    passed: list[TimedPosition] = []
-    for other in sorted((other for other in waiting if other.position < own.position), reverse=True):
-        if not may_pass(own.position, other, oldest):
-            # A parked request arrived earlier. With the number of one of these it could come before *other*.
-            passed = [one for one in passed if own.claiming(one).position > other.position]
+    return _overtaking(own, own, waiting, limit) or own
+
+
+def _overtaking(
+    own: TimedPosition, start: TimedPosition, waiting: Iterable[TimedPosition], limit: OvertakingLimit
+) -> TimedPosition | None:
+    """The position of a request that overtakes others from its position *start*; None: it can overtake none."""
+    passed = [] if limit.reached(start) else [start]
+    for other in sorted((other for other in waiting if other.position < start.position), reverse=True):
+        if not may_pass(own.position, other, limit):
+            # Several requests can have one number. With that of a passed one, it could come before *other*.
+            passed = [one for one in passed if own.claiming(one, limit).position > other.position]
             break
         passed.append(other)
-    return own.claiming(passed[-1]) if passed else own
+    return own.claiming(passed[-1], limit) if passed else None
 
 
 def reprioritized(
-    before: TimedPosition, own: TimedPosition, waiting: Iterable[TimedPosition], oldest: int
+    before: TimedPosition, own: TimedPosition, waiting: Iterable[TimedPosition], limit: OvertakingLimit
 ) -> TimedPosition | None:
     """The new position of a waiter after a person has changed its priority.
 
     A lowered request is a new arrival. A raised one overtakes others as a new arrival does, but it starts at its
-    position *before*. None: it has waited since *oldest* or before, and so have all requests before it.
+    position *before*. None: it can overtake no request, and would gain nothing else.
 
     :param own: its position as a new arrival of the new priority.
     """
     if own.position.rank > before.position.rank:
-        return join(own, waiting, oldest)
-    return join(own.claiming(before), waiting, oldest) if before.since > oldest else None
+        return join(own, waiting, limit)
+    return _overtaking(own, before, waiting, limit)
 
 
 class _Queued(Protocol):
@@ -185,74 +222,6 @@ def in_the_way_of_permit(mine: Position, weight: int, most_leases: int, group: I
     waiting = in_the_way(mine, [other for other in others if not other.holds])
     fit = permits.fit(weight, most_leases, sum(other.weight for other in holding))
     return [*(() if fit else holding), *waiting]
-
-
-# Take-over.
-
-
-class Call(NamedTuple):
-    """A call of an owner. The larger of two calls is the later one.
-
-    :param attempt: the owner's attempt.
-    :param began: the store's number at the start of the call. It orders the calls of one attempt.
-    :param process: orders two calls with the same number.
-    """
-
-    attempt: int
-    began: int
-    process: str = ""
-
-
-def stale(call: Call, other: Call, *, ended: bool = False) -> bool:
-    """Whether *call* must stop because of *other*, a call of the same owner.
-
-    :param ended: the lease of *other* has ended. *call* must then be later than *other* to acquire again.
-    """
-    return call <= other if ended else call < other
-
-
-class Earlier(NamedTuple):
-    """The store's data about the last call of an owner.
-
-    :param call: the last call. If the store numbers the ends of leases, *began* is the number of the end.
-    :param active: its request waits, or holds its locks.
-    :param ended: its lease has ended.
-    :param locks: the locks that it asked for.
-    :param named: the text from which they were planned; "": the request named them itself.
-    :param gave_back: a part of the lease was released.
-    :param withdrawn: it has *ended* without a lease, because a person withdrew the request.
-    """
-
-    call: Call
-    active: bool
-    ended: bool
-    locks: Collection[Lock]
-    named: str = ""
-    gave_back: bool = False
-    withdrawn: bool = False
-
-
-class Start(enum.Enum):
-    """How a call starts, with the reason."""
-
-    FRESH = "the owner has no request: this is a new one"
-    TAKE_OVER = "the owner's request is the same: this call continues it"
-    STALE = "a later call acts for the owner, or has released the lease: this call must stop"
-    MISMATCH = "the owner waits for or holds other locks"
-
-
-def take_over(call: Call, locks: Collection[Lock], named: str, earlier: Earlier | None) -> Start:
-    """How a *call* for *locks* starts if its owner's last call was *earlier*.
-
-    A request that was planned from a text is the same if the text is the same, because the table can have more
-    partitions at the second attempt. After a partial release, the locks must be equal, too.
-    """
-    if earlier is not None and stale(call, earlier.call, ended=earlier.ended):
-        return Start.STALE
-    if earlier is None or not earlier.active:
-        return Start.FRESH
-    same = named == earlier.named if named and not earlier.gave_back else tuple(locks) == tuple(earlier.locks)
-    return Start.TAKE_OVER if same else Start.MISMATCH
 
 
 # The decision.
@@ -355,7 +324,7 @@ def reads_decide(deferred: DeferredGrant | None) -> bool:
     return deferred is not None
 
 
-def decide(asking: Undecided, conflicting: Iterable[Other], group: Iterable[Other], oldest: int) -> Decision:
+def decide(asking: Undecided, conflicting: Iterable[Other], group: Iterable[Other], limit: OvertakingLimit) -> Decision:
     """Decide a request that holds nothing.
 
     The request needs its permits first, and then its locks. It is in one queue at a time. When it gets its permits, it
@@ -363,12 +332,12 @@ def decide(asking: Undecided, conflicting: Iterable[Other], group: Iterable[Othe
 
     :param conflicting: the other requests that hold conflicting locks or wait for them.
     :param group: the other requests of its group that hold permits or wait for them.
-    :param oldest: no request overtakes one that has waited since this time or before.
+    :param limit: no request overtakes one that has reached it.
     """
     in_group, away = asking.in_group, tuple[Other, ...]()
     if asking.most and not asking.invited:
         others = list(group)
-        joined = in_group or join(asking.arrival, overtakable(others), oldest)
+        joined = in_group or join(asking.arrival, overtakable(others), limit)
         before = partial(in_the_way_of_permit, joined.position, asking.weight, asking.most)
         living = before(other for other in others if not other.gone)
         if all(other.holds for other in living):  # the first in its group's queue ends the group's invitations
@@ -383,7 +352,7 @@ def decide(asking: Undecided, conflicting: Iterable[Other], group: Iterable[Othe
             return Decision(Ruling.CLEAR, asking.among_locks, in_group, remove=remove)
     ended = {other.key for other in away}
     candidates = [other for other in conflicting if other.key not in ended]
-    joins = asking.among_locks or join(asking.now, overtakable(candidates), oldest)
+    joins = asking.among_locks or join(asking.now, overtakable(candidates), limit)
     ahead = in_the_way(joins.position, candidates)
     away += tuple(other for other in ahead if other.over)
     if living := [other for other in ahead if not other.gone and not other.over]:

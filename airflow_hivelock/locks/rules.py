@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from operator import attrgetter
 from typing import TYPE_CHECKING
 
-from airflow_hivelock.locks import queueing, spelling
+from airflow_hivelock.locks import calls, queueing, spelling
 from airflow_hivelock.locks.errors import InvalidRequest, LeaseMismatch, LockLost, Superseded, Withdrawn
 from airflow_hivelock.locks.model import DeferredGrant, Holder, Lock, LockMode, LockObject, LockRequest, LockType
 
@@ -214,9 +214,9 @@ _TYPES = {LockMode.SHARED: LockType.SHARED_READ, LockMode.EXCLUSIVE: LockType.EX
 
 
 def takes_over(
-    call: queueing.Call,
+    call: calls.Call,
     request: LockRequest,
-    earlier: queueing.Earlier | None,
+    earlier: calls.Earlier | None,
     *,
     held: bool,
     released: Iterable[Lock] = (),
@@ -229,19 +229,19 @@ def takes_over(
     :raises Withdrawn: a person has withdrawn the request since this call began.
     :raises LeaseMismatch: the owner waits for or holds other locks.
     """
-    start = queueing.take_over(call, request.locks, request.named, earlier)
-    if earlier is not None and start is queueing.Start.STALE and earlier.withdrawn:
+    start = calls.take_over(call, request.locks, request.named, earlier)
+    if earlier is not None and start is calls.Start.STALE and earlier.withdrawn:
         raise Withdrawn(
             f"{request.owner}: its request was withdrawn while it waited. Ask again if the work is still needed"
         )
-    if earlier is not None and start is queueing.Start.STALE:
+    if earlier is not None and start is calls.Start.STALE:
         raise Superseded(
             f"{request.owner}: attempt {earlier.call.attempt} has taken over, so this call (attempt {request.attempt}) must stop",
             attempt=earlier.call.attempt,
         )
-    if earlier is not None and start is queueing.Start.MISMATCH:
+    if earlier is not None and start is calls.Start.MISMATCH:
         raise mismatch(request.owner, earlier.locks, request.locks, held=held, released=released)
-    return start is queueing.Start.TAKE_OVER
+    return start is calls.Start.TAKE_OVER
 
 
 def mismatch(
@@ -292,7 +292,7 @@ def reprioritized(
     before: queueing.TimedPosition,
     own: queueing.TimedPosition,
     waiting: Iterable[queueing.TimedPosition],
-    oldest: int,
+    limit: queueing.OvertakingLimit,
 ) -> queueing.TimedPosition:
     """The new position of the owner's request; see :func:`.queueing.reprioritized`.
 
@@ -300,11 +300,11 @@ def reprioritized(
     """
     if own.position.rank == before.position.rank:
         raise InvalidRequest(f"{owner} has priority {-own.position.rank} already. Give another number")
-    moved = queueing.reprioritized(before, own, waiting, oldest)
+    moved = queueing.reprioritized(before, own, waiting, limit)
     if moved is None:
         raise InvalidRequest(
-            f"{owner} cannot overtake the requests before it, because each has waited for the limit on overtaking (passing_s). "
-            "Lower their priority, or withdraw them"
+            f"{owner} cannot overtake the requests before it. Each is as urgent, or has waited for the limit on overtaking "
+            "(passing_s). Lower their priority, or withdraw them"
         )
     return moved
 

@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 
 A_MOMENT = timedelta(seconds=0.3)
 
+BACKGROUND = 168
+"""A request of priority 0 or less can be overtaken so many times as long."""
+
 
 class Prioritizing(Suite):
     @where(prioritized=True)
@@ -89,6 +92,21 @@ class Prioritizing(Suite):
         wait_until(manager, since + A_MOMENT)
         with connect(passing_s=A_MOMENT.total_seconds() / 2) as later:
             assert Polling(later, "urgent", writes=[DAY1], priority=9).blocked_by() == ["patient", "passes", "holder"]
+
+    @where(prioritized=True)
+    def test_background_work_is_passed_for_longer(self, manager: LockManager, connect: Connect) -> None:
+        lease = manager.acquire(owner="holder", writes=[DAY1])
+        backfill = Polling.queued(manager, "backfill", writes=[DAY1], priority=0)
+        wait_until(manager, backfill.listed().since + A_MOMENT)
+        bound_s = A_MOMENT.total_seconds() / 2
+        with connect(passing_s=bound_s) as later:
+            daily = Polling.queued(later, "daily", writes=[DAY1])
+            assert daily.blocked_by() == ["holder"]
+            with connect(passing_s=bound_s / BACKGROUND) as strict:
+                assert "backfill" in Polling(strict, "urgent", writes=[DAY1], priority=9).blocked_by()
+            manager.release(lease)
+            later.release(daily.granted())
+        assert backfill.granted()
 
     @where(prioritized=True, limits=True)
     def test_a_wait_for_locks_counts_for_the_bound_in_the_queue_for_permits(

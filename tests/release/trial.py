@@ -28,7 +28,7 @@ import pytest
 
 from airflow_hivelock.locks import LockManager, connect
 from airflow_hivelock.locks.backends.memory import MemoryBackend
-from airflow_hivelock.locks.backends.memory.backend import PASSING_S
+from airflow_hivelock.locks.queueing import PASSING_S
 from tests.conformance import BackendConformance
 
 

@@ -7,6 +7,7 @@ import re
 from collections import defaultdict
 from typing import TYPE_CHECKING, NamedTuple
 
+from tests.conformance.priority import BACKGROUND
 from tests.simulation.claims import Claims, Violation
 from tests.simulation.format_checks import FormatChecks
 from tests.simulation.group_checks import GroupChecks
@@ -71,7 +72,7 @@ class Checks:
     def __init__(
         self, session_of: Callable[[int], SimulatedSession], progress: Callable[[], None], passing_s: float = 3600.0
     ) -> None:
-        self.passing_ms = passing_s * 1000 + SLACK_MS
+        self._passing_ms = passing_s * 1000
         self.states: dict[str, State] = {}
         self.claims = Claims(self)
         self.groups = GroupChecks(self)
@@ -319,6 +320,13 @@ class Checks:
     def _acts(self, state: State) -> bool:
         return state.waits or state.holds or state.invited
 
+    def is_over(self, rank: int, since_ms: int, now_ms: float) -> bool:
+        """Whether a request of priority -*rank* must not be overtaken any more."""
+        return now_ms > since_ms + self._passing(rank) + SLACK_MS
+
+    def _passing(self, rank: int) -> float:
+        return self._passing_ms * (1 if rank < 0 else BACKGROUND)
+
     def _check_arrival(self, key: str, mine: State, before: State | None) -> None:
         """Its tickets are new ones, also if it was away before. It may come back to the turn that it had."""
         place = min(self.tickets[key].values(), default=NOWHERE)
@@ -334,11 +342,12 @@ class Checks:
             if other_key == key or not other.in_line or not mine.conflict(other):
                 continue
             theirs = min(self.tickets[other_key].values(), default=NOWHERE)
-            if theirs.at == place.at and theirs.since_ms != place.since_ms:
+            later_ms = place.since_ms + self._passing(place.before) - theirs.since_ms - self._passing(theirs.before)
+            if theirs.at == place.at and place < theirs and later_ms > 0:
                 raise Violation(f"{mine.owner} claims {place}, and {other.owner} has {theirs}")
             if theirs > place and theirs.czxid < seen and theirs.before <= place.before - back:
                 raise Violation(f"{mine.owner} ({place}) passes {other.owner} ({theirs}), which is as urgent")
-            if place < theirs < (place.czxid,) and seen_ms - theirs.since_ms > self.passing_ms:
+            if place < theirs < (place.czxid,) and self.is_over(theirs.before, theirs.since_ms, seen_ms):
                 raise Violation(
                     f"{mine.owner} ({place}) passes {other.owner} ({theirs}), which has been passed long enough"
                 )

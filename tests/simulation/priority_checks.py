@@ -43,7 +43,7 @@ class PriorityChecks:
                 continue
             if theirs.before <= new.before:
                 raise Violation(f"{after.owner} ({new}) passes {other.owner} ({theirs}), which is as urgent")
-            if seen_ms - theirs.since_ms > self._checks.passing_ms:
+            if self._checks.is_over(theirs.before, theirs.since_ms, seen_ms):
                 raise Violation(
                     f"{after.owner} ({new}) passes {other.owner} ({theirs}), which has been passed long enough"
                 )

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 PARTITIONS = ("w.a/p=0", "w.b/p=0", "w.a/p=1", "w.b/p=1", "w.a/q=0/h=0", "w.a/q=0-1/h=0", "w.a/q=0")
 TABLES = ("w.a", "w.b")
 DATABASE = "w"
+PRIORITIES = (1, 2, 3, 0)
 
 
 @dataclass
@@ -176,7 +177,7 @@ class Workload:
         owner.processes += 1
         wait = not dice.chance(self._no_waits)
         deferred = DeferredGrant(self.slots.pick(self._invitations_s)) if dice.chance(self._lates) else None
-        priority = 1 + dice.chance(self._urgent) * dice.below(4)
+        priority = PRIORITIES[dice.chance(self._urgent) * dice.below(4)]
         asked = owner.requests[dice.chance(self._changes)]
         request = replace(asked, attempt=owner.attempt, wait=wait, deferred=deferred, priority=priority)
         if request.limit and dice.chance(self._unequal):

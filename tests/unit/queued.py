@@ -6,14 +6,16 @@ from typing import TYPE_CHECKING
 
 from airflow_hivelock.locks import queueing
 from airflow_hivelock.locks.model import DeferredGrant
-from airflow_hivelock.locks.queueing import Other, Position, TimedPosition, Undecided
+from airflow_hivelock.locks.queueing import Other, OvertakingLimit, Position, TimedPosition, Undecided
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
 
 HOUR = 3_600
-NOW = 100_000
+WEEK = 7 * 24 * HOUR
+NOW = 10_000_000
+LIMIT = OvertakingLimit(NOW, HOUR)
 AWAY_GRANT, INVITED_GRANT, SLOT = DeferredGrant(), DeferredGrant(20.0), DeferredGrant(20.0, has_slot=True)
 
 
@@ -44,7 +46,7 @@ def asking(number: int = 50, priority: int = 1, **more: object) -> Undecided:
 
 
 def decide(mine: Undecided, conflicting: Sequence[Other] = (), group: Sequence[Other] = ()) -> queueing.Decision:
-    return queueing.decide(mine, conflicting, group, NOW - HOUR)
+    return queueing.decide(mine, conflicting, group, LIMIT)
 
 
 def keys(others: tuple[Other, ...]) -> list[object]:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 LOCKS = Path(__file__).parents[2] / "airflow_hivelock" / "locks"
 HOME = "queueing.py"
-ELSEWHERE = {"permits": "permits.py"}
+ELSEWHERE = {"permits": "permits.py", "take-over": "calls.py"}
 
 SKIPPED = ("plan/", "statements/")
 """Rooms that grant nothing: SQL and Hive's statements; they have priorities and positions of other kinds."""
@@ -32,7 +32,7 @@ RULES = {
 
 COMPARED = {
     "order": ("position", "turn", "rank", "arrival", "group_turn"),
-    "overtaking": ("priority", "rank", "oldest", "passing_s", "passing_us"),
+    "overtaking": ("priority", "rank", "passing", "passing_s", "passing_us"),
     "permits": ("limit.most", "most_leases"),
     "take-over": ("attempt", "began", "call"),
 }
@@ -136,7 +136,7 @@ def test_each_rule_has_one_home(rule: str) -> None:
         ("order", "(their.turn <= turn)"),
         ("order", "'SELECT 1 FROM request AS other WHERE other.turn < :turn'"),
         ("overtaking", "other.priority >= mine.priority"),
-        ("overtaking", "one.turn_us > oldest"),
+        ("overtaking", "now_us - one.turn_us >= limit.passing"),
         ("permits", "len(holding) >= limit.most"),
         ("permits", "full = len(living) >= found.most_leases"),
         ("deferred grant", "if request.deferred: defer_grant()"),

@@ -9,8 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from airflow_hivelock.locks import invitations, rules
+from airflow_hivelock.locks.calls import Call
 from airflow_hivelock.locks.model import DeferredGrant
-from airflow_hivelock.locks.queueing import Call, Position, TimedPosition
+from airflow_hivelock.locks.queueing import OvertakingLimit, Position, TimedPosition
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -47,7 +48,7 @@ def passed(theirs: Sequence[Lock], mine: Sequence[Lock] = DAY, turn: int = 9, **
 
 
 def back(others: Sequence[Passed], mine: Sequence[Lock] = DAY) -> TimedPosition | None:
-    return invitations.come_back(OWN, OLD, named(mine), others, NOW - HOUR)
+    return invitations.come_back(OWN, OLD, named(mine), others, OvertakingLimit(NOW, HOUR))
 
 
 @pytest.mark.parametrize(("rounds", "deferred"), [(0, DeferredGrant(20.0)), (2, DeferredGrant(20.0)), (3, None)])
@@ -90,7 +91,8 @@ def test_it_passes_the_whole_table_where_it_names_that_itself() -> None:
 
 
 @pytest.mark.parametrize(
-    ("priority", "age", "may"), [(1, 1, True), (0, 1, True), (2, 1, False), (1, HOUR - 1, True), (1, HOUR, False)]
+    ("priority", "age", "may"),
+    [(1, 1, True), (0, 1, True), (2, 1, False), (1, HOUR - 1, True), (1, HOUR, False), (0, HOUR, True)],
 )
 def test_it_passes_no_more_urgent_request_and_none_that_has_waited_for_too_long(
     priority: int, age: int, may: bool
@@ -130,5 +132,5 @@ def test_who_comes_back_keeps_the_bounds_of_all_that_it_passes(tasks: list[tuple
     assert found < OWN
     for other in behind:
         assert -other.timed.position.rank <= 1
-        assert NOW - other.timed.since < HOUR
+        assert NOW - other.timed.since < (HOUR if other.timed.position.rank < 0 else 168 * HOUR)
         assert len(other.named) <= 4

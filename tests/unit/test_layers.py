@@ -28,6 +28,7 @@ ROOMS: dict[str, str] = {
     "locks.url": "what URLs of stores say",
     "locks.spelling": "under which name a value of a partition column is kept",
     "locks.permits": "the rules of a group's permits",
+    "locks.calls": "the rules of take-over: which of an owner's calls acts",
     "locks.queueing": "the rules: what excludes what, and who goes first",
     "locks.invitations": "the rules of requests that wait for a worker slot",
     "locks.rules": "the hierarchy, and the messages about requests",

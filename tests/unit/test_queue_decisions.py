@@ -16,6 +16,7 @@ from tests.unit.queued import (
     INVITED_GRANT,
     NOW,
     SLOT,
+    WEEK,
     asking,
     at,
     decide,
@@ -102,6 +103,15 @@ def test_a_higher_priority_passes_waiters_but_no_holder() -> None:
     assert keys(decision.ahead) == ["h1"]
     assert decision.among_locks == TimedPosition(at(2, 2, 50), NOW - 1)
     assert decide(asking(priority=2), [waits(2, age=HOUR)]).ruling is Ruling.WAIT
+
+
+def test_a_daily_run_passes_the_runs_of_a_backfill_for_a_week() -> None:
+    backfill = [waits(turn, 0, age=WEEK - turn) for turn in (1, 2, 3)]
+    assert decide(asking(), backfill).ruling is Ruling.GRANT
+    assert decide(asking(most=1), [], backfill).ruling is Ruling.GRANT
+    assert keys(decide(asking(), [waits(1, 0, age=WEEK)]).ahead) == ["w1"], "it has waited for its limit, too"
+    daily = waits(1, age=WEEK - 1, arrival=9)
+    assert keys(decide(asking(), [*backfill, daily]).ahead) == ["w1"], "the earlier daily run goes first"
 
 
 def test_a_request_in_the_queue_keeps_its_place() -> None:

@@ -6,11 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from airflow_hivelock.locks import queueing
+from airflow_hivelock.locks import calls, queueing
+from airflow_hivelock.locks.calls import Call, Earlier, Start
 from airflow_hivelock.locks.model import Lock, LockMode, LockObject
-from airflow_hivelock.locks.queueing import Call, Earlier, Other, Position, Start, TimedPosition
+from airflow_hivelock.locks.queueing import Other, OvertakingLimit, Position, TimedPosition
 from tests.backends.queue_model import exclude
-from tests.unit.queued import HOUR, NOW, at, holds, waits
+from tests.unit.queued import HOUR, LIMIT, NOW, WEEK, at, holds, waits
 
 S, X = LockMode.SHARED, LockMode.EXCLUSIVE
 
@@ -42,6 +43,17 @@ def test_two_lock_sets_conflict_mutually_and_on_one_object(mine: list[Lock], the
 
 # Order and overtaking.
 
+PAUSES = st.integers(0, 2 * HOUR) | st.integers(0, WEEK)
+
+
+def bound(place: TimedPosition) -> int:
+    """For how long a request can be overtaken."""
+    return HOUR if place.position.rank < 0 else WEEK
+
+
+def waited_long(place: TimedPosition, now: int) -> bool:
+    return now - place.since >= bound(place)
+
 
 @pytest.mark.parametrize(
     ("first", "second"),
@@ -71,6 +83,8 @@ def test_the_earlier_turn_goes_first_then_the_higher_priority_then_the_earlier_a
         ([(1, 1, HOUR), (2, 1, 5)], 2, 2),
         ([(1, 1, 5), (2, 1, HOUR)], 2, None),
         ([(1, 1, HOUR - 1)], 2, 1),
+        ([(1, 0, WEEK - 1), (2, -3, WEEK - 2)], 1, 1),
+        ([(1, 0, WEEK - 1), (2, -3, WEEK)], 9, None),
         ([(60, 1, 5)], 2, None),
     ],
 )
@@ -79,24 +93,24 @@ def test_a_new_arrival_passes_lower_priorities_from_the_end_within_the_bound(
 ) -> None:
     places = [waits(turn, of, age=age).timed for turn, of, age in waiting]
     own = TimedPosition(at(50, priority), NOW)
-    joined = queueing.join(own, places, NOW - HOUR)
+    joined = queueing.join(own, places, LIMIT)
     assert joined.position == own.position._replace(number=claimed or 50)
-    ages = {place.position.number: place.since for place in places}
-    assert joined.since == ages.get(claimed or 50, NOW), "a claimed turn is as old as it was"
+    passed = next((place for place in places if place.position.number == claimed), own)
+    assert joined.since == min(NOW, passed.since + bound(passed) - bound(joined)), "it reaches the limit no later"
 
 
 def test_no_request_is_passed_where_the_bound_is_zero() -> None:
     own = TimedPosition(at(50, 9), NOW)
-    assert queueing.join(own, [waits(1, age=0).timed], NOW) == own
+    assert queueing.join(own, [waits(1, 0, age=0).timed], OvertakingLimit(NOW, 0)) == own
 
 
 def test_a_turn_that_was_claimed_again_and_again_is_not_passed_after_the_bound() -> None:
     first = waits(1, age=HOUR - 1).timed
-    second = queueing.join(TimedPosition(at(2, 2), NOW), [first], NOW - HOUR)
+    second = queueing.join(TimedPosition(at(2, 2), NOW), [first], LIMIT)
     assert second.position.number == 1
     later = NOW + 1
     own = TimedPosition(at(3, 3), later)
-    assert queueing.join(own, [first, second], later - HOUR) == own
+    assert queueing.join(own, [first, second], OvertakingLimit(later, HOUR)) == own
 
 
 def test_a_request_that_was_passed_may_hold_all_the_same() -> None:
@@ -118,6 +132,10 @@ def test_a_request_that_was_passed_may_hold_all_the_same() -> None:
         ([(1, 5, 5), (2, 5, 4), (3, 5, 3)], 1, 1, 50),
         ([(1, 5, HOUR), (2, 5, 4)], 1, 1, 50),
         ([(1, 5, HOUR), (2, 1, HOUR)], 1, 3, 50),
+        ([(1, 0, HOUR), (2, 0, HOUR), (3, 0, HOUR)], 2, 1, 1),
+        ([(1, 0, HOUR + 1), (2, 1, HOUR)], 2, 5, 1),
+        ([(1, 1, HOUR), (2, 0, HOUR)], 2, 5, 2),
+        ([(1, 0, WEEK), (2, 0, WEEK)], 2, 5, None),
     ],
 )
 def test_a_changed_priority_overtakes_from_its_turn_or_goes_to_the_end(
@@ -125,15 +143,16 @@ def test_a_changed_priority_overtakes_from_its_turn_or_goes_to_the_end(
 ) -> None:
     places = {number: waits(number, of, age=age).timed for number, of, age in waiting}
     others = [place for number, place in places.items() if number != mine]
-    moved = queueing.reprioritized(places[mine], TimedPosition(at(50, priority), NOW), others, NOW - HOUR)
+    moved = queueing.reprioritized(places[mine], TimedPosition(at(50, priority), NOW), others, LIMIT)
     assert (moved and moved.position) == (turn and at(turn, priority, 50))
     if moved:
-        assert moved.since == places[turn].since if turn in places else NOW
+        passed = places.get(turn or 0, moved)
+        assert moved.since == min(NOW, passed.since + bound(passed) - bound(moved))
 
 
 @given(
-    st.lists(st.tuples(st.integers(0, 3), st.integers(0, HOUR)), min_size=1, max_size=8),
-    st.lists(st.tuples(st.integers(0, 7), st.integers(0, 3), st.integers(0, HOUR)), max_size=8),
+    st.lists(st.tuples(st.integers(0, 3), PAUSES), min_size=1, max_size=8),
+    st.lists(st.tuples(st.integers(0, 7), st.integers(0, 3), PAUSES), max_size=8),
 )
 def test_changed_priorities_keep_the_order_and_the_bound(
     arrivals: list[tuple[int, int]], changes: list[tuple[int, int, int]]
@@ -142,7 +161,7 @@ def test_changed_priorities_keep_the_order_and_the_bound(
     for number, (priority, later) in enumerate(arrivals):
         now += later
         own = TimedPosition(at(number, priority), now)
-        places[number] = queueing.join(own, [place for place, _ in places.values()], now - HOUR), now
+        places[number] = queueing.join(own, [place for place, _ in places.values()], OvertakingLimit(now, HOUR)), now
     for number, (which, priority, later) in enumerate(changes, start=len(arrivals)):
         now += later
         key = which % len(places)
@@ -151,32 +170,38 @@ def test_changed_priorities_keep_the_order_and_the_bound(
         if priority == -before.position.rank:  # the stores refuse it
             places[key] = before, began
             continue
-        moved = queueing.reprioritized(before, TimedPosition(at(number, priority), now), others, now - HOUR)
+        moved = queueing.reprioritized(
+            before, TimedPosition(at(number, priority), now), others, OvertakingLimit(now, HOUR)
+        )
         raised = priority > -before.position.rank
+        if moved is None:
+            assert raised
+            ahead = [other for other in others if other.position < before.position]
+            barred = any(-other.position.rank >= priority or waited_long(other, now) for other in ahead)
+            assert barred or (not ahead and waited_long(before, now)), "it could have overtaken, or be protected"
+            places[key] = before, began
+            continue
         for other, since in places.values():
-            if moved is None:
-                assert raised
-                assert other.position > before.position or now - other.since >= HOUR, "it could have overtaken"
-            elif moved.position < other.position < before.position or (not raised and moved.position < other.position):
+            if moved.position < other.position < before.position or (not raised and moved.position < other.position):
                 assert -other.position.rank < priority, "equals and higher priorities are not passed"
-                assert now - since < HOUR, "no request is passed after the bound"
+                assert now - since < bound(other), "no request is passed after the bound"
             elif before.position < other.position < moved.position:
                 assert not raised, "a higher priority loses no place"
-        places[key] = (before, began) if moved is None else (moved, began if raised else now)
+        places[key] = moved, began if raised and bound(moved) == bound(before) else now
         assert len({place.position for place, _ in places.values()}) == len(places)
 
 
-@given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 2 * HOUR)), max_size=12))
+@given(st.lists(st.tuples(st.integers(0, 3), PAUSES), max_size=12))
 def test_every_queue_keeps_its_order_and_its_bound(arrivals: list[tuple[int, int]]) -> None:
     """Requests arrive one after another; each joins where the rules say."""
     now, places = NOW, list[TimedPosition]()
     for number, (priority, later) in enumerate(arrivals, start=1):
         now += later
-        joined = queueing.join(TimedPosition(at(number, priority), now), places, now - HOUR)
+        joined = queueing.join(TimedPosition(at(number, priority), now), places, OvertakingLimit(now, HOUR))
         for other in places:
             if joined.position < other.position:
                 assert -other.position.rank < priority, "equals and higher priorities are not passed"
-                assert now - other.since < HOUR, "no request is passed after the bound"
+                assert not waited_long(other, now), "no request is passed after the bound"
                 assert joined.position.passed(other.position)
         assert joined.position not in [other.position for other in places]
         assert joined.since <= now
@@ -228,7 +253,7 @@ OTHERS = (Lock(LockObject("dw", "u"), X),)
     ],
 )
 def test_of_two_calls_of_an_owner_the_later_acts(call: Call, earlier: Earlier | None, start: Start) -> None:
-    assert queueing.take_over(call, LOCKED, "", earlier) is start
+    assert calls.take_over(call, LOCKED, "", earlier) is start
 
 
 @pytest.mark.parametrize(
@@ -242,4 +267,4 @@ def test_of_two_calls_of_an_owner_the_later_acts(call: Call, earlier: Earlier | 
     ],
 )
 def test_a_planned_request_is_the_same_if_its_plan_is(named: str, earlier: Earlier, start: Start) -> None:
-    assert queueing.take_over(Call(0, 5), LOCKED, named, earlier) is start
+    assert calls.take_over(Call(0, 5), LOCKED, named, earlier) is start

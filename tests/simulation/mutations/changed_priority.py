@@ -116,7 +116,7 @@ def one_is_raised_late(stage: Stage) -> None:
     ours, mine, urgent = (stage.process(name) for name in ("ours", "mine", "urgent"))
     person = stage.process("person", passing_s=10.0)
     ours.gets("a", [], ["w.a"])
-    mine.asks("b", [], ["w.a"]).poll()
+    mine.asks("b", [], ["w.a"], priority=0).poll()
     urgent.asks("u", [], ["w.a"], priority=5).poll()
     stage.schedule.sleep(12)
     with pytest.raises(InvalidRequest, match="b cannot overtake"):
@@ -126,7 +126,7 @@ def one_is_raised_late(stage: Stage) -> None:
 @mutation(one_is_raised_late)
 def raised_after_the_bound(patch: Patch) -> None:
     """It goes before one that has its turn, and has waited for the bound."""
-    edit(patch, queueing, "reprioritized", " if before.since > oldest else None", "")
+    edit(patch, queueing, "_overtaking", " if own.claiming(one, limit).position > other.position", "")
 
 
 def one_is_lowered(stage: Stage) -> None:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from airflow_hivelock.locks import queueing
+from airflow_hivelock.locks import calls
 from airflow_hivelock.locks.backend import Blocked, NeedsSlot
 from airflow_hivelock.locks.backends.zookeeper import listings
 from airflow_hivelock.locks.backends.zookeeper.acquisition import ZooKeeperAcquisition
@@ -60,7 +60,7 @@ def mark_kept_on_return(patch: Patch) -> None:
 @mutation(a_late_one_has_its_turn)
 def away_is_taken_over(patch: Patch) -> None:
     """Its owner comes back, and gets NeedsSlot again."""
-    edit(patch, queueing, "take_over", "or not earlier.active:", "or earlier.ended:")
+    edit(patch, calls, "take_over", "or not earlier.active:", "or earlier.ended:")
 
 
 def a_late_one_finds_all_free(stage: Stage) -> None:

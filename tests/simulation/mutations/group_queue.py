@@ -191,7 +191,7 @@ def places_in_groups_not_claimed(patch: Patch) -> None:
 @mutation(a_more_urgent_one_comes)
 def passed_in_groups_for_ever(patch: Patch) -> None:
     """A request of low priority gets none of its group's leases as long as others come."""
-    edit(patch, queueing, "may_pass", " and other.since > oldest", "")
+    edit(patch, queueing, "may_pass", " and not limit.reached(other)", "")
 
 
 @mutation(seed=549)

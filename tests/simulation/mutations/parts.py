@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from airflow_hivelock.locks import queueing, rules
+from airflow_hivelock.locks import calls, rules
 from airflow_hivelock.locks.backends.zookeeper import marking, nodes, waiting
 from airflow_hivelock.locks.backends.zookeeper import start as starting
 from airflow_hivelock.locks.backends.zookeeper.client import Children
@@ -209,7 +209,7 @@ def a_retry_asks_for_all_days(stage: Stage) -> None:
 @mutation(a_retry_asks_for_all_days)
 def what_is_left_is_taken_for_all(patch: Patch) -> None:
     """A retry gets the rest of the lease, and also writes the released days."""
-    edit(patch, queueing, "take_over", "if named and not earlier.gave_back", "if named")
+    edit(patch, calls, "take_over", "if named and not earlier.gave_back", "if named")
 
 
 def the_reply_is_lost(stage: Stage) -> None:

@@ -170,7 +170,35 @@ def urgent_ones_come_without_end(stage: Stage) -> None:
 @mutation(urgent_ones_come_without_end, theme=URGENT)
 def passed_without_a_bound(patch: Patch) -> None:
     """The request with the lowest priority waits for ever."""
-    edit(patch, queueing, "may_pass", " and other.since > oldest", "")
+    edit(patch, queueing, "may_pass", " and not limit.reached(other)", "")
+
+
+def the_daily_run_comes_late(stage: Stage) -> None:
+    ours, mine, daily, later = (stage.process(name, passing_s=10.0) for name in ("ours", "mine", "daily", "later"))
+    held = ours.gets("a", [], ["w.a"])
+    backfill = mine.asks("b", [], ["w.a"], priority=0)
+    backfill.poll()
+    stage.schedule.sleep(20.0)
+    first = daily.asks("d", [], ["w.a"])
+    first.poll()
+    urgent = later.asks("u", [], ["w.a"], priority=5)
+    urgent.poll()
+    ours.releases(held)
+    later.releases(urgent.lease())
+    daily.releases(first.lease())
+    backfill.lease()
+
+
+@mutation(the_daily_run_comes_late, theme=URGENT)
+def background_has_no_bound_of_its_own(patch: Patch) -> None:
+    """The daily run waits until the runs of a backfill have ended that have waited for longer than the bound."""
+    patch.setattr(queueing, "BACKGROUND", 1)
+
+
+@mutation(the_daily_run_comes_late, theme=URGENT)
+def claimed_place_has_the_time_of_background(patch: Patch) -> None:
+    """A more urgent run waits for the daily run, as if that had waited as long as the backfill."""
+    edit(patch, TimedPosition, "claiming", "other.since + more", "other.since")
 
 
 def one_is_passed_through_another(stage: Stage) -> None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from airflow_hivelock.locks import queueing
+from airflow_hivelock.locks import calls
 from airflow_hivelock.locks.backend import Blocked, NeedsSlot
 from airflow_hivelock.locks.backends.zookeeper import nodes, store
 from airflow_hivelock.locks.backends.zookeeper import start as starting
@@ -163,7 +163,7 @@ def earlier_attempts_take_over(patch: Patch) -> None:
 @mutation(seed=0, theme={"withdraws": 0.2})
 def withdrawn_one_comes_back(patch: Patch) -> None:
     """A person withdraws a request, and its process asks again."""
-    edit(patch, queueing, "take_over", "Start.STALE", "Start.FRESH if earlier.withdrawn else Start.STALE")
+    edit(patch, calls, "take_over", "Start.STALE", "Start.FRESH if earlier.withdrawn else Start.STALE")
 
 
 def withdrawn_while_it_waits_for_its_group(stage: Stage) -> None:
@@ -193,7 +193,7 @@ def withdrawn_one_takes_its_old_place(patch: Patch) -> None:
 @mutation(seed=48)
 def tie_not_broken(patch: Patch) -> None:
     """Two calls of one owner that began at the same zxid take over from each other for ever."""
-    edit(patch, queueing, "stale", "else call < other", "else call[:2] < other[:2]")
+    edit(patch, calls, "stale", "else call < other", "else call[:2] < other[:2]")
 
 
 @mutation(seed=0)

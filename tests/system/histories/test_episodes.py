@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from airflow_hivelock.locks.backends.zookeeper.layout import Layout, LockData
+from tests.conformance.priority import BACKGROUND
 from tests.system.deaths.verdict import locks_on
 from tests.system.histories.trace.episodes import STALE_S, Episodes
 from tests.system.histories.trace.state import Life, Owner, Record, State, Step
@@ -52,20 +53,23 @@ class Story:
 
 
 @pytest.mark.parametrize(
-    ("priority", "after_s", "dies", "broken"),
+    ("waiting", "priority", "after_s", "dies", "broken"),
     [
-        (10, PASSING_S + STALE_S - 0.1, False, False),
-        (10, PASSING_S + STALE_S + 0.1, False, True),
-        (1, STALE_S - 0.1, False, False),
-        (1, STALE_S + 0.1, False, True),
-        (10, 60.0, True, False),
+        (1, 10, PASSING_S + STALE_S - 0.1, False, False),
+        (1, 10, PASSING_S + STALE_S + 0.1, False, True),
+        (1, 1, STALE_S - 0.1, False, False),
+        (1, 1, STALE_S + 0.1, False, True),
+        (1, 10, 60.0, True, False),
+        (0, 1, BACKGROUND * PASSING_S + STALE_S - 0.1, False, False),
+        (0, 1, BACKGROUND * PASSING_S + STALE_S + 0.1, False, True),
+        (0, 0, STALE_S + 0.1, False, True),
     ],
 )
 def test_whoever_waits_and_lives_is_passed_for_no_longer_than_the_bound(
-    priority: int, after_s: float, dies: bool, broken: bool
+    waiting: int, priority: int, after_s: float, dies: bool, broken: bool
 ) -> None:
     story = Story()
-    story.wait(0, "w")
+    story.wait(0, "w", waiting)
     if dies:
         story.die(after_s / 2, "w")
     story.wait(after_s, "p", priority)
@@ -78,9 +82,9 @@ def test_whoever_waits_and_lives_is_passed_for_no_longer_than_the_bound(
 def test_a_request_with_another_priority_has_joined_the_queue_again(after_s: float, broken: bool) -> None:
     story = Story()
     story.wait(0, "w", 5)
-    story.wait(3, "w", 0)
-    story.wait(3 + after_s, "p")
-    story.grant(3 + after_s, "p")
+    story.wait(3, "w", 1)
+    story.wait(3 + after_s, "p", 2)
+    story.grant(3 + after_s, "p", 2)
     assert bool(story.broken) == broken, story.broken
 
 

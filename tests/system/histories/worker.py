@@ -45,7 +45,7 @@ FEW = LeaseLimit("few", 2)
 CHANGES = 0.03
 """How likely a worker stores another limit of that group before a request."""
 
-PRIORITIES = (1, 1, 5, 10)
+PRIORITIES = (0, 1, 1, 5, 10)
 DAYS = [f"2013-01-{day:02}" for day in range(1, 9)]
 
 

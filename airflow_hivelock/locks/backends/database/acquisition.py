@@ -23,7 +23,7 @@ from airflow_hivelock.locks.backends.database.record import HAS_LOCKS, State
 from airflow_hivelock.locks.backends.database.request import RequestedLocks, group_key, start
 from airflow_hivelock.locks.errors import InvalidRequest, StoreCorrupted, StoreUnavailable, Superseded, Withdrawn
 from airflow_hivelock.locks.model import owner_key
-from airflow_hivelock.locks.queueing import Ruling
+from airflow_hivelock.locks.queueing import OvertakingLimit, Ruling
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -218,11 +218,11 @@ class DatabaseAcquisition:
         conflicting, group = (
             [one.other(now_us, frees=store.frees) for one in found] for found in (entered.conflicting, entered.group)
         )
-        oldest, deferred = now_us - store.passing_us, self._request.deferred
+        limit, deferred = OvertakingLimit(now_us, store.passing_us), self._request.deferred
         joins = mine.timed(entered.number, now_us)
-        joins = self._back(transaction, mine, joins, conflicting, oldest) or joins
+        joins = self._back(transaction, mine, joins, conflicting, limit) or joins
         asking = mine.undecided(joins, now_us, deferred, entered.stored)
-        decision = queueing.decide(asking, conflicting, group, oldest)
+        decision = queueing.decide(asking, conflicting, group, limit)
         if decision.ruling is Ruling.CLEAR:
             return Outcome(mine, now_us, remove=[int(other.key) for other in decision.remove])
         for other in decision.away:
@@ -250,7 +250,7 @@ class DatabaseAcquisition:
         mine: Record,
         joins: TimedPosition,
         conflicting: Sequence[Other],
-        oldest: int,
+        limit: OvertakingLimit,
     ) -> TimedPosition | None:
         """The position of a request that comes back after its invitation. Only then are the locks of the others read."""
         if mine.old is None:
@@ -260,7 +260,7 @@ class DatabaseAcquisition:
             invitations.passed(waiting[other.place], other.leaves, mine.locked, other.locked)
             for other in (self._store.at_places(transaction, waiting) if waiting else ())
         ]
-        return invitations.come_back(joins, mine.old, mine.leaves, passed, oldest)
+        return invitations.come_back(joins, mine.old, mine.leaves, passed, limit)
 
     def _recheck_us(self, ahead: Sequence[Candidate], now_us: int) -> int | None:
         """When to try again. A request before this one ends an invitation that is over and still blocks."""

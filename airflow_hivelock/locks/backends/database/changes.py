@@ -26,6 +26,7 @@ from airflow_hivelock.locks.backends.database.values import parse_group
 from airflow_hivelock.locks.errors import StoreUnavailable
 from airflow_hivelock.locks.model import LeaseLimit, owner_key
 from airflow_hivelock.locks.pauses import tries
+from airflow_hivelock.locks.queueing import OvertakingLimit
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -150,7 +151,7 @@ def reprioritize(store: Store, owner: str, priority: int, *, reason: str, user: 
             again = mine._replace(priority=priority, place=number, epoch=number, ahead=None, watched=0)
             before, own = mine.timed(mine.turn, mine.turn_us), again.timed(number, now_us)
             waiting = queueing.overtakable(one.other(now_us, frees=store.frees) for one in entered.conflicting)
-            moved = rules.reprioritized(owner, before, own, waiting, now_us - store.passing_us)
+            moved = rules.reprioritized(owner, before, own, waiting, OvertakingLimit(now_us, store.passing_us))
             if not store.end(transaction, State.FREE, "queued", of_place=mine.place).count:
                 return None
             again = again._replace(turn=moved.position.number, turn_us=moved.since)

@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING
 
 from sqlalchemy import exc, make_url
 
-from airflow_hivelock.locks.backends.database.store import PASSING_S, Store
+from airflow_hivelock.locks.backends.database.store import Store
 from airflow_hivelock.locks.backends.database.tables import StoreTables
 from airflow_hivelock.locks.errors import InvalidRequest, Unsupported
+from airflow_hivelock.locks.queueing import PASSING_S
 from airflow_hivelock.locks.url import DAY_S, seconds
 from airflow_hivelock.locks.url import shown as without_passwords
 

@@ -34,6 +34,7 @@ from airflow_hivelock.locks.backends.database.values import (
     instant,
     later,
 )
+from airflow_hivelock.locks.calls import Call, Earlier
 from airflow_hivelock.locks.errors import LeaseMismatch
 from airflow_hivelock.locks.model import (
     MAX_LEASE_S,
@@ -48,7 +49,7 @@ from airflow_hivelock.locks.model import (
     token_of,
 )
 from airflow_hivelock.locks.model.group import MAX_WEIGHT
-from airflow_hivelock.locks.queueing import Call, Earlier, Position, Ruling, TimedPosition, Undecided
+from airflow_hivelock.locks.queueing import Position, Ruling, TimedPosition, Undecided
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

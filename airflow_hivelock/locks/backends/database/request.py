@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 from airflow_hivelock.locks import formats, invitations, queueing
 from airflow_hivelock.locks.backends.database.record import Record, State
 from airflow_hivelock.locks.backends.database.values import compact, encode, later, microseconds
+from airflow_hivelock.locks.calls import Call
 from airflow_hivelock.locks.model import Lock, LockMode
-from airflow_hivelock.locks.queueing import Call
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

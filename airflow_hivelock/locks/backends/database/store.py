@@ -15,6 +15,7 @@ from airflow_hivelock.locks.backends.database.sessions import Sessions
 from airflow_hivelock.locks.backends.database.values import decode_request, encode, later, parse_group
 from airflow_hivelock.locks.errors import StoreCorrupted, UpgradeNeeded
 from airflow_hivelock.locks.model import owner_key
+from airflow_hivelock.locks.queueing import PASSING_S
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -26,9 +27,6 @@ if TYPE_CHECKING:
     from airflow_hivelock.locks.backends.database.tables import StoreTables
     from airflow_hivelock.locks.backends.database.transaction import Answer, StoreTransaction
     from airflow_hivelock.locks.model import Lease
-
-PASSING_S = 3600.0
-"""The default of *passing_s*, in seconds."""
 
 
 class Store(Sessions):

@@ -6,12 +6,13 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
-from airflow_hivelock.locks import invitations, queueing, rules
+from airflow_hivelock.locks import calls, invitations, rules
 from airflow_hivelock.locks.backend import Blocked, NeedsSlot
 from airflow_hivelock.locks.backends.memory.entry import Entry
+from airflow_hivelock.locks.calls import Call, Earlier, Start
 from airflow_hivelock.locks.errors import Superseded
 from airflow_hivelock.locks.model import Lease, WaitsFor
-from airflow_hivelock.locks.queueing import Call, Earlier, Ruling, Start
+from airflow_hivelock.locks.queueing import Ruling
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -147,7 +148,7 @@ class MemoryAcquisition:
         if earlier and entry and (not entry.waiting(WaitsFor.SLOT) or entry.until):
             existing = entry.request
             active = Earlier(earlier.call, True, False, existing.locks, existing.named, bool(released))
-            other_locks = queueing.take_over(self._call, request.locks, request.named, active) is Start.MISMATCH
+            other_locks = calls.take_over(self._call, request.locks, request.named, active) is Start.MISMATCH
             if not (entry.until and other_locks):  # an owner that asks for other locks gives up its invitation
                 earlier = active
         held = entry is not None and entry.lease is not None

@@ -26,6 +26,7 @@ from airflow_hivelock.locks.model import (
     put_work,
     token_of,
 )
+from airflow_hivelock.locks.queueing import PASSING_S
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -33,8 +34,6 @@ if TYPE_CHECKING:
 
     from airflow_hivelock.locks.backends.memory.entry import Entry
     from airflow_hivelock.locks.model import Lock, Work
-
-PASSING_S = 3600.0
 
 
 class MemoryBackend(Backend):

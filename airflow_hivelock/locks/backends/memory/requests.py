@@ -10,14 +10,15 @@ from typing import TYPE_CHECKING
 from airflow_hivelock.locks import invitations, permits, queueing, rules
 from airflow_hivelock.locks.backends.memory.entry import Entry, microseconds
 from airflow_hivelock.locks.model import Blocker, GroupUse, LockObject, LockRequest, Member, Tenure, WaitsFor
-from airflow_hivelock.locks.queueing import Position, Ruling, TimedPosition, Undecided
+from airflow_hivelock.locks.queueing import OvertakingLimit, Position, Ruling, TimedPosition, Undecided
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
     from datetime import datetime
 
+    from airflow_hivelock.locks.calls import Earlier
     from airflow_hivelock.locks.model import Group, LeaseLimit
-    from airflow_hivelock.locks.queueing import Decision, Earlier, Other
+    from airflow_hivelock.locks.queueing import Decision, Other
 
 
 class Requests:
@@ -101,11 +102,11 @@ class Requests:
         most, weight = self._terms(entry.request.limit)
         if entry.request.limit and not entry.holds_permit:
             permits.check(entry.request.owner, entry.request.limit.group, weight, most)
-        oldest = self._oldest(at)
+        limit = self._limit(at)
         own = entry.timed_by(next(self.numbers), at)
         asking = Undecided(
             entry.arrival,
-            self._back(entry, own, conflicting, oldest) or own,
+            self._back(entry, own, conflicting, limit) or own,
             entry.among_locks,
             entry.in_group,
             most,
@@ -113,7 +114,7 @@ class Requests:
             invited=entry.until is not None,
             weight=weight,
         )
-        return queueing.decide(asking, conflicting, self._group(entry), oldest)
+        return queueing.decide(asking, conflicting, self._group(entry), limit)
 
     def _terms(self, limit: LeaseLimit | None) -> tuple[int, int]:
         """How many leases the group of a request may hold, and how many permits the request takes; 0: it has no group."""
@@ -131,7 +132,7 @@ class Requests:
         owner, at = entry.request.owner, self.now()
         own = TimedPosition(Position(number := next(self.numbers), -priority, number), microseconds(at))
         waiting = queueing.overtakable(self._conflicting(entry))
-        moved = rules.reprioritized(owner, entry.among_locks, own, waiting, self._oldest(at))
+        moved = rules.reprioritized(owner, entry.among_locks, own, waiting, self._limit(at))
         entry.request = replace(entry.request, priority=priority)
         entry.among_locks, entry.number = moved, number
         if kept := entry.in_group:
@@ -139,12 +140,11 @@ class Requests:
         entry.wake()
         self.changed(entry.request)
 
-    def _oldest(self, at: datetime) -> int:
-        """Requests that have waited since then are not overtaken any more."""
-        return microseconds(at) - round(self.passing_s * 1_000_000)
+    def _limit(self, at: datetime) -> OvertakingLimit:
+        return OvertakingLimit(microseconds(at), round(self.passing_s * 1_000_000))
 
     def _back(
-        self, entry: Entry, own: TimedPosition, conflicting: Iterable[Other], oldest: int
+        self, entry: Entry, own: TimedPosition, conflicting: Iterable[Other], limit: OvertakingLimit
     ) -> TimedPosition | None:
         """The position of a request that comes back after its invitation; None: it is a new arrival."""
         if entry.old is None:
@@ -155,7 +155,7 @@ class Requests:
             for theirs in [self.entries[str(other.key)].request]
             if not (other.holds or other.gone or other.over)
         ]
-        return invitations.come_back(own, entry.old, _named(entry.request), passed, oldest)
+        return invitations.come_back(own, entry.old, _named(entry.request), passed, limit)
 
     def recheck_s(self, ahead: Iterable[Other]) -> float | None:
         """In how many seconds a request with the blockers *ahead* looks again for the end of an invitation; None: no

@@ -8,7 +8,7 @@ import secrets
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from airflow_hivelock.locks import queueing, rules
+from airflow_hivelock.locks import calls, queueing, rules
 from airflow_hivelock.locks.backend import Blocked, NeedsSlot
 from airflow_hivelock.locks.backends.metastore.row import (
     Conflicts,
@@ -19,10 +19,10 @@ from airflow_hivelock.locks.backends.metastore.row import (
     lease,
     requests,
 )
+from airflow_hivelock.locks.calls import Call
 from airflow_hivelock.locks.errors import InvalidRequest, Superseded
 from airflow_hivelock.locks.model import Blocker, Lease, Lock, LockMode, LockObject
 from airflow_hivelock.locks.pauses import pauses
-from airflow_hivelock.locks.queueing import Call
 
 if TYPE_CHECKING:
     from airflow_hivelock.locks.backends.metastore.row import Row
@@ -141,7 +141,7 @@ class MetastoreAcquisition:
             first, theirs = rows[0], {row.lock for row in rows}
             if first.metadata is None or first.metadata.owner != owner:
                 continue
-            if queueing.stale(Call(request.attempt, 0), Call(first.metadata.attempt, 0)):
+            if calls.stale(Call(request.attempt, 0), Call(first.metadata.attempt, 0)):
                 taken_over = first.metadata.attempt
                 raise Superseded(
                     f"{owner}: attempt {taken_over} has taken over from {request.attempt}", attempt=taken_over

@@ -12,17 +12,17 @@ import re
 from dataclasses import replace
 from typing import TYPE_CHECKING, NoReturn, Self
 
-from airflow_hivelock.locks import queueing, rules
+from airflow_hivelock.locks import calls, rules
 from airflow_hivelock.locks.backend import Backend, Capabilities
 from airflow_hivelock.locks.backends.metastore import row
 from airflow_hivelock.locks.backends.metastore.acquisition import MetastoreAcquisition, lockable
 from airflow_hivelock.locks.backends.metastore.row import known_as
 from airflow_hivelock.locks.backends.metastore.store import MetastoreStore
+from airflow_hivelock.locks.calls import Call
 from airflow_hivelock.locks.errors import HiveLockError, InvalidRequest, LockLost, Unsupported
 from airflow_hivelock.locks.hive.thrift import Metastore
 from airflow_hivelock.locks.invalid import printable
 from airflow_hivelock.locks.model import Lease, Lock, Tenure, Waiter, put_work
-from airflow_hivelock.locks.queueing import Call
 from airflow_hivelock.locks.url import seconds
 
 if TYPE_CHECKING:
@@ -147,7 +147,7 @@ class MetastoreBackend(Backend):
         with self.store.client() as client:
             mine = _rows_of(client, lease)
             metadata = mine[0].metadata if mine else None
-            if metadata is None or queueing.stale(Call(lease.attempt, 0), Call(metadata.attempt, 0)):
+            if metadata is None or calls.stale(Call(lease.attempt, 0), Call(metadata.attempt, 0)):
                 return False
             client.unlock(mine[0].id)
             return True

@@ -13,7 +13,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-from airflow_hivelock.locks import queueing
+from airflow_hivelock.locks import calls, queueing
 from airflow_hivelock.locks.backend import Blocked, NeedsSlot
 from airflow_hivelock.locks.backends.zookeeper import nodes, permits, start, waiting
 from airflow_hivelock.locks.backends.zookeeper.client import Check, Commit, Delete, Get, Refused, Sync
@@ -24,9 +24,10 @@ from airflow_hivelock.locks.backends.zookeeper.record import Record, State, inst
 from airflow_hivelock.locks.backends.zookeeper.start import Again, lost
 from airflow_hivelock.locks.backends.zookeeper.store import FIRST_S, pause_s
 from airflow_hivelock.locks.backends.zookeeper.turn import NotAtOnce, Turn
+from airflow_hivelock.locks.calls import Call
 from airflow_hivelock.locks.errors import LeaseMismatch, LockLost, StoreUnavailable, Superseded, Withdrawn
 from airflow_hivelock.locks.model import Blocker, Lease, LockRequest, owner_key
-from airflow_hivelock.locks.queueing import Call, Ruling
+from airflow_hivelock.locks.queueing import Ruling
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -158,7 +159,7 @@ class ZooKeeperAcquisition:
 
     def _may_decline(self, invited: Record, call: Call) -> bool:
         """Whether the owner's request is *invited* and *call* is its worker's, which has written nothing."""
-        return self._request.has_slot and invited.invited and not queueing.stale(call, invited.earlier.call)
+        return self._request.has_slot and invited.invited and not calls.stale(call, invited.earlier.call)
 
     # The first transaction.
 

@@ -25,6 +25,7 @@ from airflow_hivelock.locks.backends.zookeeper.session import KazooSession
 from airflow_hivelock.locks.backends.zookeeper.store import ZooKeeperStore
 from airflow_hivelock.locks.errors import InvalidRequest
 from airflow_hivelock.locks.model import Lease, Lock, LockObject, LockRequest, Work, owner_key
+from airflow_hivelock.locks.queueing import PASSING_S
 from airflow_hivelock.locks.url import DAY_S, seconds
 
 if TYPE_CHECKING:
@@ -37,9 +38,6 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _COUNT = re.compile("[0-9]{1,12}")
-
-PASSING_S = 3600.0
-"""How long requests of higher priority may overtake a waiter by default, in seconds."""
 
 MOST_PASSING_S = 366 * DAY_S
 

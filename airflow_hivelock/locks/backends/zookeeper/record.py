@@ -14,6 +14,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple
 
 from airflow_hivelock.locks import formats, validate
+from airflow_hivelock.locks.calls import Call, Earlier
 from airflow_hivelock.locks.errors import StoreCorrupted
 from airflow_hivelock.locks.model import (
     MAX_INVITATION_S,
@@ -32,7 +33,7 @@ from airflow_hivelock.locks.model import (
     token_of,
 )
 from airflow_hivelock.locks.model.group import MAX_WEIGHT
-from airflow_hivelock.locks.queueing import Call, Earlier, Position, TimedPosition
+from airflow_hivelock.locks.queueing import Position, TimedPosition
 
 if TYPE_CHECKING:
     from airflow_hivelock.locks.backends.zookeeper.client import Node, Stat

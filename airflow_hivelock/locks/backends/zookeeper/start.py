@@ -10,10 +10,10 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from airflow_hivelock.locks import invitations, queueing, rules
+from airflow_hivelock.locks import calls, invitations, rules
 from airflow_hivelock.locks.backends.zookeeper.client import Check, Commit, Delete, Get, SetData
 from airflow_hivelock.locks.backends.zookeeper.record import Record, Share, State
-from airflow_hivelock.locks.queueing import Call, Start
+from airflow_hivelock.locks.calls import Call, Start
 
 if TYPE_CHECKING:
     from airflow_hivelock.locks.backends.zookeeper.client import Client
@@ -43,7 +43,7 @@ def start(existing: Record | None, request: LockRequest, process: str, begin: in
     call = Call(request.attempt, begin, process)
     earlier = existing.earlier if existing else None
     if existing and earlier and existing.invited:
-        mismatch = queueing.take_over(call, request.locks, request.named, earlier) is Start.MISMATCH
+        mismatch = calls.take_over(call, request.locks, request.named, earlier) is Start.MISMATCH
         earlier = earlier._replace(active=not mismatch)
     if rules.takes_over(call, request, earlier, held=held, released=given):
         assert existing is not None

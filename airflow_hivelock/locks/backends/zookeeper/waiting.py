@@ -17,7 +17,7 @@ from airflow_hivelock.locks.backends.zookeeper.client import Commit, Delete, Exi
 from airflow_hivelock.locks.backends.zookeeper.queue import Claim, Ticket
 from airflow_hivelock.locks.backends.zookeeper.record import Record, State
 from airflow_hivelock.locks.model import Blocker, LockRequest
-from airflow_hivelock.locks.queueing import Position, TimedPosition
+from airflow_hivelock.locks.queueing import OvertakingLimit, Position, TimedPosition
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -105,12 +105,16 @@ def claim(store: ZooKeeperStore, mine: Record, tickets: Sequence[Ticket], passin
     own = TimedPosition(Position.newcomer(mine.priority), 0)
     if not mine.old and not queueing.may_overtake(own.position, [ticket.position for ticket in tickets]):
         return None
-    waiting, oldest_ms = _waiting(store, mine), store.time_ms() - int(passing_s * 1000)
+    waiting, limit = _waiting(store, mine), overtaking_limit(store, passing_s)
     if mine.old:
         passed = [invitations.passed(timed, _named(one), mine.locks, one.locks) for timed, one in waiting]
-        if back := invitations.come_back(own, mine.old, _named(mine), passed, oldest_ms):
+        if back := invitations.come_back(own, mine.old, _named(mine), passed, limit):
             return claimed(back)
-    return claimed(queueing.join(own, [timed for timed, _ in waiting], oldest_ms))
+    return claimed(queueing.join(own, [timed for timed, _ in waiting], limit))
+
+
+def overtaking_limit(store: ZooKeeperStore, passing_s: float) -> OvertakingLimit:
+    return OvertakingLimit(store.time_ms(), int(passing_s * 1000))
 
 
 def _waiting(store: ZooKeeperStore, mine: Record) -> list[tuple[TimedPosition, Record]]:
@@ -149,9 +153,9 @@ def reprioritized(
     moved = replace(
         record.outside(), priority=priority, entry=record.entry + 1, placeholders=(), lost=(), first_ms=first_ms
     )
-    own, oldest_ms = TimedPosition(Position.newcomer(priority), 0), store.time_ms() - int(passing_s * 1000)
+    own, limit = TimedPosition(Position.newcomer(priority), 0), overtaking_limit(store, passing_s)
     waiting = [timed for timed, _ in _waiting(store, record)]
-    return moved, claimed(rules.reprioritized(record.owner, tickets[0].timed, own, waiting, oldest_ms))
+    return moved, claimed(rules.reprioritized(record.owner, tickets[0].timed, own, waiting, limit))
 
 
 def _named(record: Record) -> list[LockObject]:

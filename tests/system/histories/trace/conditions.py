@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from tests.conformance.priority import BACKGROUND
 from tests.system.histories.trace.state import INVITED, PARKED, WAITING, conflict
 
 if TYPE_CHECKING:
@@ -111,7 +112,8 @@ def passes_fairly(step: Step, *, moves: bool) -> Reasons:
             continue
         if moves and is_raised(step) and step.before.position < other.position:
             continue  # it was before it already
-        late_ms = step.time_ms - other.record.turn_ms - step.world.passing_ms
+        passing_ms = step.world.passing_ms * (BACKGROUND if other.record.priority <= 0 else 1)
+        late_ms = step.time_ms - other.record.turn_ms - passing_ms
         same = not moves and step.after.place == step.old.kept
         yield from unless(other.record.priority >= step.new.priority + same, f"it passes {key}; {other}")
         yield from unless(late_ms > STALE_MS, f"it passes {key} {late_ms} ms later than it may; {other}")

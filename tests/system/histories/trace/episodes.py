@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, NamedTuple
 
+from tests.conformance.priority import BACKGROUND
 from tests.support.spans import Span, overlaps
 from tests.system.histories.trace.state import GRANTED, INVITED, TOMBSTONE, WAITING, conflict
 
@@ -91,6 +92,7 @@ class Episodes:
                 continue
             self.passed += 1
             may_pass_s = self.passing_s if place.priority < mine.priority else 0.0
+            may_pass_s *= BACKGROUND if place.priority <= 0 else 1
             waited_s = (mine.at_ms - place.at_ms) / 1000
             if waited_s > may_pass_s + STALE_S and self._alive.get(key, mine.zxid) <= place.zxid:
                 yield (
