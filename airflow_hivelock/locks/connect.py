@@ -56,7 +56,8 @@ def connect(url: str) -> LockManager:
     ``timeout_s``              10                      the session's time-out
     ``patience_s``             30                      how long a request at its turn gives way to Hive's own clients
     ``passing_s``              3600                    how long requests of higher priority may overtake a waiter, at
-                                                       most a year. With 0 they never do
+                                                       most a year. With 0 they never do. For a waiter of priority 0 or
+                                                       less: 168 times as long
     ``query_chars``            500                     Hive's ``hive.lock.query.string.max.length``: how many characters
                                                        of the SQL a lock node contains, at most 500
     ``auth``                   none                    ``DIGEST``, ``DIGEST-MD5`` or ``KERBEROS``. With a login, the

@@ -66,7 +66,8 @@ class AcquiresLocks(NamesLocks):
         lock store, or 1.
     :param lock_priority: the waiter with the larger priority goes first, within the lock store's limit on overtaking.
         None means the task's own ``priority_weight``, which is 1 by default. In a run of a backfill the number is at
-        most 0, so the DAG's daily run goes first.
+        most 0, so the DAG's daily run goes first. A request of priority 0 or less can be overtaken for a week, any
+        other for an hour.
     """
 
     _deferred_grant: ClassVar[bool]
