@@ -63,8 +63,11 @@ PASSING_S = 3600.0
 """The default limit on overtaking: how long requests of higher priority may overtake a waiter, in seconds."""
 
 BACKGROUND = 168
-"""A week has so many hours. A rerun that takes a weekend must not go before the daily run, however long it has waited.
-But it must end, so it has a limit, too."""
+"""How many times as long others may overtake a request of priority 0 or less: for 168 hours by default, which is a week.
+
+A daily run must go before a rerun that takes a weekend, however long the rerun's requests have waited. But the rerun must
+end, so its requests have a limit, too.
+"""
 
 
 class Position(NamedTuple):
@@ -99,8 +102,8 @@ class TimedPosition(NamedTuple):
     since: int
 
     def claiming(self, other: TimedPosition, limit: OvertakingLimit) -> TimedPosition:
-        """This position with the number of *other*. It reaches the *limit* together with *other*, or earlier: whoever
-        overtakes this request keeps the *other* waiting, too."""
+        """This position with the number of *other*. It reaches the *limit* together with the *other*, or earlier, because
+        a request that overtakes this one keeps the *other* waiting, too."""
         position = self.position._replace(number=other.position.number)
         more = limit.of(other.position) - limit.of(self.position)
         return TimedPosition(position, min(other.since + more, limit.now))
