@@ -101,12 +101,12 @@ class TimedPosition(NamedTuple):
     position: Position
     since: int
 
-    def claiming(self, other: TimedPosition, limit: OvertakingLimit) -> TimedPosition:
-        """This position with the number of *other*. It reaches the *limit* together with the *other*, or earlier, because
-        a request that overtakes this one keeps the *other* waiting, too."""
-        position = self.position._replace(number=other.position.number)
-        more = limit.of(other.position) - limit.of(self.position)
-        return TimedPosition(position, min(other.since + more, limit.now))
+    def claiming(self, passed: Sequence[TimedPosition], limit: OvertakingLimit) -> TimedPosition:
+        """This position with the number of the last in *passed*. It reaches the *limit* together with the first of them
+        that does, or earlier, because a request that overtakes this one keeps them waiting, too."""
+        position = self.position._replace(number=passed[-1].position.number)
+        since = min(one.since + limit.of(one.position) for one in passed) - limit.of(position)
+        return TimedPosition(position, min(since, limit.now))
 
 
 class OvertakingLimit(NamedTuple):
@@ -157,10 +157,10 @@ def _overtaking(
     for other in sorted((other for other in waiting if other.position < start.position), reverse=True):
         if not may_pass(own.position, other, limit):
             # Several requests can have one number. With that of a passed one, it could come before *other*.
-            passed = [one for one in passed if own.claiming(one, limit).position > other.position]
+            passed = [one for one in passed if own.claiming([one], limit).position > other.position]
             break
         passed.append(other)
-    return own.claiming(passed[-1], limit) if passed else None
+    return own.claiming(passed, limit) if passed else None
 
 
 def reprioritized(

@@ -343,7 +343,7 @@ class Checks:
                 continue
             theirs = min(self.tickets[other_key].values(), default=NOWHERE)
             later_ms = place.since_ms + self._passing(place.before) - theirs.since_ms - self._passing(theirs.before)
-            if theirs.at == place.at and place < theirs and later_ms > 0:
+            if theirs.at == place.at and theirs > place and max(theirs.czxid, other.zxid) < seen and later_ms > 0:
                 raise Violation(f"{mine.owner} claims {place}, and {other.owner} has {theirs}")
             if theirs > place and theirs.czxid < seen and theirs.before <= place.before - back:
                 raise Violation(f"{mine.owner} ({place}) passes {other.owner} ({theirs}), which is as urgent")

@@ -113,6 +113,14 @@ def test_a_turn_that_was_claimed_again_and_again_is_not_passed_after_the_bound()
     assert queueing.join(own, [first, second], OvertakingLimit(later, HOUR)) == own
 
 
+def test_who_passes_reaches_the_bound_with_the_first_of_all_that_it_passes() -> None:
+    """The second has the position of a backfill's run since a moment ago. The third waits behind it for nearly an hour."""
+    backfill, third = waits(1, 0, age=2 * HOUR).timed, waits(5, 1, age=HOUR - 9).timed
+    second = TimedPosition(at(1, 1, 7), NOW - 1)
+    urgent = queueing.join(TimedPosition(at(50, 5), NOW), [backfill, second, third], LIMIT)
+    assert urgent == TimedPosition(at(1, 5, 50), third.since)
+
+
 def test_a_request_that_was_passed_may_hold_all_the_same() -> None:
     earlier, mine = at(1), at(1, priority=2, arrival=5)
     assert mine.passed(earlier)

@@ -126,7 +126,7 @@ def one_is_raised_late(stage: Stage) -> None:
 @mutation(one_is_raised_late)
 def raised_after_the_bound(patch: Patch) -> None:
     """It goes before one that has its turn, and has waited for the bound."""
-    edit(patch, queueing, "_overtaking", " if own.claiming(one, limit).position > other.position", "")
+    edit(patch, queueing, "_overtaking", " if own.claiming([one], limit).position > other.position", "")
 
 
 def one_is_lowered(stage: Stage) -> None:

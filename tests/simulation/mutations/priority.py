@@ -198,7 +198,13 @@ def background_has_no_bound_of_its_own(patch: Patch) -> None:
 @mutation(the_daily_run_comes_late, theme=URGENT)
 def claimed_place_has_the_time_of_background(patch: Patch) -> None:
     """A more urgent run waits for the daily run, as if that had waited as long as the backfill."""
-    edit(patch, TimedPosition, "claiming", "other.since + more", "other.since")
+    edit(patch, TimedPosition, "claiming", "one.since + limit.of(one.position)", "one.since + limit.of(position)")
+
+
+@mutation(seed=10_000_507)
+def only_the_last_of_the_passed_counts(patch: Patch) -> None:
+    """Others pass it for longer than they may pass one that waits behind it."""
+    edit(patch, TimedPosition, "claiming", "for one in passed)", "for one in passed[-1:])")
 
 
 def one_is_passed_through_another(stage: Stage) -> None:

@@ -247,9 +247,9 @@ def park(store: ZooKeeperStore, record: Record, passing_s: float) -> Record:
         others = [other for other in look(store, share).parked if other.key != record.key]
         claimed = None
         if queueing.may_overtake(Position.newcomer(record.priority), [other.position for other in others]):
-            own = TimedPosition(Position.newcomer(record.priority), 0)
-            joins = queueing.join(own, [other.timed for other in others], waiting.overtaking_limit(store, passing_s))
-            claimed = waiting.claimed(joins)
+            limit = waiting.overtaking_limit(store, passing_s)
+            own = TimedPosition(Position.newcomer(record.priority), limit.now)
+            claimed = waiting.claimed(queueing.join(own, [other.timed for other in others], limit))
         taken = claimed or Claim(record.ticket_epoch, record.asked_ms or store.time_ms())
         share = share._replace(place=taken.zxid, placed_ms=taken.since_ms)
     share = share._replace(permit=None)

@@ -102,10 +102,11 @@ def claim(store: ZooKeeperStore, mine: Record, tickets: Sequence[Ticket], passin
 
     A request with an ended invitation claims its old position, if it may.
     """
-    own = TimedPosition(Position.newcomer(mine.priority), 0)
-    if not mine.old and not queueing.may_overtake(own.position, [ticket.position for ticket in tickets]):
+    newcomer = Position.newcomer(mine.priority)
+    if not mine.old and not queueing.may_overtake(newcomer, [ticket.position for ticket in tickets]):
         return None
     waiting, limit = _waiting(store, mine), overtaking_limit(store, passing_s)
+    own = TimedPosition(newcomer, limit.now)
     if mine.old:
         passed = [invitations.passed(timed, _named(one), mine.locks, one.locks) for timed, one in waiting]
         if back := invitations.come_back(own, mine.old, _named(mine), passed, limit):
@@ -153,7 +154,8 @@ def reprioritized(
     moved = replace(
         record.outside(), priority=priority, entry=record.entry + 1, placeholders=(), lost=(), first_ms=first_ms
     )
-    own, limit = TimedPosition(Position.newcomer(priority), 0), overtaking_limit(store, passing_s)
+    limit = overtaking_limit(store, passing_s)
+    own = TimedPosition(Position.newcomer(priority), limit.now)
     waiting = [timed for timed, _ in _waiting(store, record)]
     return moved, claimed(rules.reprioritized(record.owner, tickets[0].timed, own, waiting, limit))
 
