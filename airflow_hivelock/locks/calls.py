@@ -42,7 +42,7 @@ class Earlier(NamedTuple):
     :param active: its request waits, or holds its locks.
     :param ended: its lease has ended.
     :param locks: the locks that it asked for.
-    :param named: the text from which they were planned; "": the request named them itself.
+    :param named: the text from which the locks were planned; "" if the request listed the locks.
     :param gave_back: a part of the lease was released.
     :param withdrawn: it has *ended* without a lease, because a person withdrew the request.
     """
@@ -69,7 +69,7 @@ def take_over(call: Call, locks: Collection[Lock], named: str, earlier: Earlier 
     """How a *call* for *locks* starts if its owner's last call was *earlier*.
 
     A request that was planned from a text is the same if the text is the same, because the table can have more
-    partitions at the second attempt. After a partial release, the locks must be equal, too.
+    partitions at the second attempt. After a partial release, the call must also ask for the same locks.
     """
     if earlier is not None and stale(call, earlier.call, ended=earlier.ended):
         return Start.STALE

@@ -6,7 +6,7 @@ A store loads the candidates, calls :func:`decide` or a smaller function, and wr
 - *Order*: requests that conflict go in the order of their :class:`Position`. A request gets its position when it joins
   the queue. If a person changes its priority, it joins the queue again.
 - *Overtaking*: a new arrival overtakes waiters of lower priority that have not yet waited for the limit on overtaking.
-  For background requests, whose priority is 0 or less, the limit is :data:`BACKGROUND` times as long.
+  If a waiter's priority is 0 or less, its limit is :data:`BACKGROUND` times as long.
 - *Permits*: a group has a limited number of leases (:mod:`.permits`). A request without its permits is only in its
   group's queue.
 - *Deferred grant*: at its turn, a deferred request is invited or goes away (:mod:`.invitations`).
@@ -66,7 +66,7 @@ BACKGROUND = 168
 """How many times as long others may overtake a request of priority 0 or less: for 168 hours by default, which is a week.
 
 A daily run must go before a rerun that takes a weekend, however long the rerun's requests have waited. But the rerun must
-end, so its requests have a limit, too.
+end. So its requests also have a limit.
 """
 
 
@@ -96,14 +96,16 @@ _LAST = 1 << 63
 
 
 class TimedPosition(NamedTuple):
-    """A position, and the time from which the limit on overtaking counts."""
+    """A position, and the time when its limit on overtaking began."""
 
     position: Position
     since: int
 
     def claiming(self, passed: Sequence[TimedPosition], limit: OvertakingLimit) -> TimedPosition:
-        """This position with the number of the last in *passed*. It reaches the *limit* together with the first of them
-        that does, or earlier, because a request that overtakes this one keeps them waiting, too."""
+        """This position with the number of the last in *passed*.
+
+        It reaches the *limit* no later than any of them: a request that overtakes this one also delays them.
+        """
         position = self.position._replace(number=passed[-1].position.number)
         since = min(one.since + limit.of(one.position) for one in passed) - limit.of(position)
         return TimedPosition(position, min(since, limit.now))
@@ -143,8 +145,7 @@ def join(own: TimedPosition, waiting: Iterable[TimedPosition], limit: Overtaking
     """The position of a new arrival: its *own*, with the number that it claims, if it claims one.
 
     It starts at the end of the queue, and overtakes one request after the other. It stops at the first request that
-    does not have a lower priority, or that has reached the *limit*. So the time in which a request can be overtaken has a
-    limit.
+    does not have a lower priority, or that has reached the *limit*.
     """
     return _overtaking(own, own, waiting, limit) or own
 
