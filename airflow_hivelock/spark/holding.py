@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -10,6 +11,7 @@ from airflow_hivelock.locks.errors import InvalidRequest
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from contextlib import ExitStack
 
     from airflow_hivelock.locks.plan.text import Plan
     from airflow_hivelock.spark.leases import DriverLeases
@@ -72,3 +74,29 @@ def planned(leases: DriverLeases, plan: Callable[[], Planned | None]) -> Planned
             leases.check()  # it may write
             return None
         raise
+
+
+class LockedRows:
+    """Rows that are read one by one. The locks are held until the last row, or until the iterator is closed."""
+
+    def __init__(self, rows: Iterator[Any], held: ExitStack) -> None:
+        self._rows = rows
+        self._held = held
+
+    def __iter__(self) -> LockedRows:
+        return self
+
+    def __next__(self) -> Any:
+        try:
+            return next(self._rows)
+        except BaseException:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        """Release the locks."""
+        self._held.close()
+
+    def __del__(self) -> None:
+        if not sys.is_finalizing():
+            self.close()

@@ -5,7 +5,6 @@ Methods that only describe data, such as ``filter``, are not replaced.
 
 from __future__ import annotations
 
-import sys
 from contextlib import ExitStack, nullcontext, suppress
 from functools import wraps
 from importlib import import_module
@@ -14,9 +13,10 @@ from typing import TYPE_CHECKING, Any
 
 from airflow_hivelock.locks.errors import InvalidRequest
 from airflow_hivelock.spark.commands import DELTA
+from airflow_hivelock.spark.holding import LockedRows
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Mapping
     from contextlib import AbstractContextManager
 
     from airflow_hivelock.spark.statements import StatementLocks
@@ -137,6 +137,7 @@ def _change_all() -> None:
         for cls, names in DELTA.items():
             for name in names:
                 _change(getattr(delta, cls, object), name, _in_the_jvm)
+        _change(delta.DeltaTable, "convertToDelta", _converting)
 
 
 def _frame() -> type:
@@ -202,6 +203,19 @@ _in_the_jvm = _under_locks(
 )
 
 
+def _converting(original: Any) -> Any:
+    """The replacement of ``DeltaTable.convertToDelta``, a method of the class."""
+    convert = original.__func__
+
+    @wraps(convert)
+    def method(cls: type, sparkSession: Any, *args: Any, **kwargs: Any) -> Any:
+        locks = _locks_of(sparkSession)
+        with locks.unplanned("DeltaTable.convertToDelta") if locks else nullcontext():
+            return convert(cls, sparkSession, *args, **kwargs)
+
+    return classmethod(method)
+
+
 def _representation(original: Any) -> Any:
     """The text of a DataFrame has its rows if ``spark.sql.repl.eagerEval.enabled`` is true."""
     locked = _action(original)
@@ -214,32 +228,6 @@ def _representation(original: Any) -> Any:
     return representation
 
 
-class _LockedRows:
-    """Rows that are read one by one. The locks are held until the last row, or until the iterator is closed."""
-
-    def __init__(self, rows: Iterator[Any], held: ExitStack) -> None:
-        self._rows = rows
-        self._held = held
-
-    def __iter__(self) -> _LockedRows:
-        return self
-
-    def __next__(self) -> Any:
-        try:
-            return next(self._rows)
-        except BaseException:
-            self.close()
-            raise
-
-    def close(self) -> None:
-        """Release the locks."""
-        self._held.close()
-
-    def __del__(self) -> None:
-        if not sys.is_finalizing():
-            self.close()
-
-
 def _iterator(original: Any) -> Any:
     @wraps(original)
     def iterator(frame: Any, *args: Any, **kwargs: Any) -> Any:
@@ -248,7 +236,7 @@ def _iterator(original: Any) -> Any:
             return original(frame, *args, **kwargs)
         with ExitStack() as held:
             rows = held.enter_context(locks.rows(frame, lambda: original(frame, *args, **kwargs)))
-            return _LockedRows(rows, held.pop_all())
+            return LockedRows(rows, held.pop_all())
 
     return iterator
 

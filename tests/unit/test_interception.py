@@ -56,6 +56,10 @@ class DeltaTable:
     def delete(self, condition: str = "") -> str:
         return f"deleted {condition}"
 
+    @classmethod
+    def convertToDelta(cls, sparkSession: object, identifier: str) -> str:
+        return f"converted {identifier}"
+
 
 def test_a_change_by_a_class_of_delta_needs_a_lease(monkeypatch: pytest.MonkeyPatch) -> None:
     """``DeltaTable`` changes its table in the JVM, so there is no plan to read."""
@@ -67,12 +71,16 @@ def test_a_change_by_a_class_of_delta_needs_a_lease(monkeypatch: pytest.MonkeyPa
     try:
         with pytest.raises(NotPlanned, match=r"DeltaTable\.delete runs in the JVM"):
             DeltaTable().delete()
+        with pytest.raises(NotPlanned, match=r"DeltaTable\.convertToDelta runs in the JVM"):
+            DeltaTable.convertToDelta(sparkSession=DeltaTable._spark, identifier="dw.t")
         leases.has_named_lease = True
         assert DeltaTable().delete("id = 1") == "deleted id = 1"
         leases.check.assert_called_once_with()
+        assert DeltaTable.convertToDelta(DeltaTable._spark, "dw.t") == "converted dw.t"
     finally:
         interception.remove(locks)
     leases.has_named_lease = False
+    assert DeltaTable.convertToDelta(DeltaTable._spark, "dw.t") == "converted dw.t"
     assert DeltaTable().delete() == "deleted "
 
 
