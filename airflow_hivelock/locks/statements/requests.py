@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from dataclasses import replace
+from difflib import get_close_matches
 from typing import TYPE_CHECKING
 
 from airflow_hivelock.locks import reservations, rules
@@ -21,6 +22,9 @@ if TYPE_CHECKING:
     from airflow_hivelock.locks.pending import Silent
 
 log = logging.getLogger(__name__)
+
+ALIKE = 0.8
+"""How similar two names of groups are if one can be the other, misspelt: ``spark-prd``, but not ``spark-dev``."""
 
 
 def reserve(manager: LockManager, target: LockObject, until: datetime, user: str, reason: str, priority: int) -> Result:
@@ -97,9 +101,12 @@ def set_group(manager: LockManager, group: Group, kept: Sequence[str], user: str
 
     :param kept: the fields of *group* that stay as they are stored. Otherwise a larger limit would lose the default weight.
     """
-    if stored := next((use.stored for use in manager.groups() if use.name == group.name), None):
+    others = {use.name: use.stored for use in manager.groups()}
+    if stored := others.get(group.name):
         group = replace(group, **{field: getattr(stored, field) for field in kept})
     manager.set_group(group.name, group.leases, weight=group.weight, comment=group.comment, user=user, reason=reason)
+    if group.name not in others and (alike := get_close_matches(group.name, others, cutoff=ALIKE)):
+        log.warning("group %r is new; did you mean %s? DROP GROUP removes its limit", group.name, " or ".join(alike))
     return show_groups(use for use in manager.groups() if use.name == group.name)
 
 

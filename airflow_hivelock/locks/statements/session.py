@@ -318,15 +318,16 @@ class StatementSession:
 
     def _drop_force_lease(self, statement: parsed.DropForceLease) -> Result:
         if isinstance(statement.what, str):
-            lease = self.manager.find(statement.what)
-            freed = self._freed_by_force([lease] if lease else [])
-            if not freed:
-                raise HiveLockError(f"no lease {statement.what} is held; SHOW LEASE * lists all leases")
-            return answers.freed(freed)
-        target = statement.what and self.placed(statement.what)
-        return answers.freed(
-            self._freed_by_force(ls for ls in self.manager.leases() if rules.concern(ls.locks, target))
-        )
+            what, lease = statement.what, self.manager.find(statement.what)
+            found = [lease] if lease else []
+        else:
+            target = statement.what and self.placed(statement.what)
+            what = f"on {target}"
+            found = [lease for lease in self.manager.leases() if rules.concern(lease.locks, target)]
+        freed = self._freed_by_force(found)
+        if statement.what is not None and not freed:
+            raise HiveLockError(f"no lease {what} is held; SHOW LEASE * lists all leases")
+        return answers.freed(freed)
 
     def _drop_force_lock(self, statement: parsed.DropForceLock) -> Result:
         target = statement.target and self.placed(statement.target)

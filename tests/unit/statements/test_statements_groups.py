@@ -41,6 +41,16 @@ def test_a_group_is_set_by_its_name(
     assert [entry.user for entry in manager.audit()] == [session.actor]
 
 
+def test_a_new_name_that_is_like_an_existing_one_is_told(
+    session: StatementSession, caplog: pytest.LogCaptureFixture
+) -> None:
+    for name in ("spark-prod", "spark-dev", "spark-prod"):
+        run(session, f"set group {name} leases 5")
+    assert not caplog.messages
+    run(session, "set group spark-prd leases 5")
+    assert caplog.messages == ["group 'spark-prd' is new; did you mean spark-prod? DROP GROUP removes its limit"]
+
+
 @pytest.mark.parametrize(
     ("text", "stored"),
     [

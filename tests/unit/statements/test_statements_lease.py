@@ -23,7 +23,6 @@ if TYPE_CHECKING:
         ("t", {"a", "b"}),
         ("t partition (dt='1')", {"b"}),
         ("other.t", {"d"}),
-        ("nothing", set()),
         ("{c}", {"c"}),
         ("'{c}'", {"c"}),
     ],
@@ -44,9 +43,12 @@ def test_drop_force_lease_drops_what_it_names_and_says_who_and_why(
     }
 
 
-def test_a_lease_that_does_not_stand_is_not_dropped_in_silence(manager: LockManager) -> None:
-    with pytest.raises(HiveLockError, match="no lease memory-99 is held; SHOW LEASE"):
-        run(StatementSession(manager, user="ann", reason="gone"), "drop force lease memory-99")
+@pytest.mark.parametrize(("what", "named"), [("memory-99", "memory-99"), ("nothing", "on default.nothing")])
+def test_a_lease_that_does_not_stand_is_not_dropped_in_silence(manager: LockManager, what: str, named: str) -> None:
+    session = StatementSession(manager, user="ann", reason="gone")
+    with pytest.raises(HiveLockError, match=f"no lease {named} is held; SHOW LEASE"):
+        run(session, f"drop force lease {what}")
+    assert not run(session, "drop force lease *").rows
 
 
 def test_show_lease_has_a_row_for_each_object(manager: LockManager, session: StatementSession) -> None:
