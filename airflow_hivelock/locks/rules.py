@@ -303,8 +303,8 @@ def reprioritized(
     moved = queueing.reprioritized(before, own, waiting, limit)
     if moved is None:
         raise InvalidRequest(
-            f"{owner} cannot overtake the requests before it. Each is as urgent, or has waited for the limit on overtaking "
-            "(passing_s). Lower their priority, or withdraw them"
+            f"{owner} can overtake no request. It is the first in its queue, or each request before it is as urgent or has "
+            "waited for the limit on overtaking (passing_s). If there are such requests, lower their priority, or withdraw them"
         )
     return moved
 

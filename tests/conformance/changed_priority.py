@@ -89,7 +89,7 @@ class ChangingPriority(Suite):
         # On a slow disk the steps until the last two changes take longer than a moment.
         wait_until(manager, waiting["later"].listed().since + 5 * A_MOMENT)
         with connect(passing_s=A_MOMENT.total_seconds() / 2) as strict:
-            with pytest.raises(InvalidRequest, match="later cannot overtake"):
+            with pytest.raises(InvalidRequest, match="later can overtake no request"):
                 strict.force_priority("later", 9, **BY)
             assert strict.audit() == []
             Polling.queued(strict, "young", writes=[DAY1])

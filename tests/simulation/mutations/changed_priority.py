@@ -119,7 +119,7 @@ def one_is_raised_late(stage: Stage) -> None:
     mine.asks("b", [], ["w.a"], priority=0).poll()
     urgent.asks("u", [], ["w.a"], priority=5).poll()
     stage.schedule.sleep(12)
-    with pytest.raises(InvalidRequest, match="b cannot overtake"):
+    with pytest.raises(InvalidRequest, match="b can overtake no request"):
         person.prioritizes("b", 9)
 
 
