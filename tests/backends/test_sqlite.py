@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from sqlalchemy import event
 
-from airflow_hivelock.locks import StoreUnavailable, connect, rules
+from airflow_hivelock.locks import StoreCorrupted, StoreUnavailable, connect, rules
 from airflow_hivelock.locks.backends.database import sqlite
 from airflow_hivelock.locks.pauses import jitter
 from tests.backends.databases import DAY, HANG_S, database
@@ -62,6 +62,9 @@ def test_a_file_that_another_writes_to_is_waited_for_as_long_as_the_time_out_say
 def test_a_file_that_cannot_be_used_is_reported_with_the_next_step(tmp_path: Path) -> None:
     with pytest.raises(StoreUnavailable, match=r"unable to open database file\. Check that its folder exists"):
         connect(f"sqlite:///{tmp_path}/none/leases.db")
+    (tmp_path / "notes.txt").write_text("no database" * 100)
+    with pytest.raises(StoreCorrupted, match=r"file is not a database\. Check the URL"):
+        connect(f"sqlite:///{tmp_path}/notes.txt")
     with connect(f"sqlite:///{tmp_path}/leases.db") as manager:
         kept = manager.acquire(owner="first", writes=[DAY])
         engine = database(manager).engine

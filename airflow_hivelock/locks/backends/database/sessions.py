@@ -132,7 +132,10 @@ class Sessions:
             step = self.dialect.next_step(driver_error)
             what = f"cannot do this now: {cause}. {step}" if step else f"does not answer: {cause}. {_UNREACHED}"
             return StoreUnavailable(f"{self!r} {what}")
-        return StoreCorrupted(f"{self!r} has other tables than this version of airflow-hivelock creates: {cause}")
+        return StoreCorrupted(
+            f"{self!r} does not have the tables that this version of airflow-hivelock creates: {cause}. Check the URL, and "
+            "what else has written there"
+        )
 
 
 _UNREACHED = "Check the address, and that the server runs and can be reached from here"
