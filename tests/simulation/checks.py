@@ -7,11 +7,10 @@ import re
 from collections import defaultdict
 from typing import TYPE_CHECKING, NamedTuple
 
-from tests.conformance.priority import BACKGROUND
 from tests.simulation.claims import Claims, Violation
 from tests.simulation.format_checks import FormatChecks
 from tests.simulation.group_checks import GroupChecks
-from tests.simulation.priority_checks import PriorityChecks
+from tests.simulation.order_checks import OrderChecks
 from tests.simulation.state import NAMESPACE, ROOT, State, modes_of
 
 if TYPE_CHECKING:
@@ -48,9 +47,6 @@ class Place(NamedTuple):
 
 NOWHERE = Place(0, 0, 0, 0)
 
-SLACK_MS = 5_000
-"""How far behind the store's clock a process may think it is: for as long as the reply to its last write took to reach it."""
-
 
 class Placed(NamedTuple):
     """A lock node. *mode* is ``"S"`` or ``"X"``, *target* the object's path below the namespace."""
@@ -72,12 +68,11 @@ class Checks:
     def __init__(
         self, session_of: Callable[[int], SimulatedSession], progress: Callable[[], None], passing_s: float = 3600.0
     ) -> None:
-        self._passing_ms = passing_s * 1000
         self.states: dict[str, State] = {}
         self.claims = Claims(self)
         self.groups = GroupChecks(self)
         self.formats = FormatChecks(self)
-        self.priorities = PriorityChecks(self)
+        self.order = OrderChecks(self, passing_s)
         self.grants = 0
         self.granted_to: dict[str, str] = {}
         self.tickets: defaultdict[str, dict[str, Place]] = defaultdict(dict)
@@ -308,9 +303,9 @@ class Checks:
         elif ((after.away or after.invited) and was in ("free", "parked")) or (after.invited and was == "away"):
             raise Violation(f"{after.owner} is {after.state} and was {was}: it saw no other that arrived with it")
         if after.in_line and not (before and (before.in_line or before.holds)):
-            self._check_arrival(key, after, before)
+            self.order.arrives(key, after, before)
         elif after.in_line and before and before.in_line and self._given_up:
-            self.priorities.check(key, before, after, min(self._given_up.values()), min(self.tickets[key].values()))
+            self.order.changed(key, before, after, min(self._given_up.values()), min(self.tickets[key].values()))
         if after.state == "granted" and was != "granted":
             self.grants += 1
             self.granted_to[key] = after.process
@@ -319,38 +314,6 @@ class Checks:
 
     def _acts(self, state: State) -> bool:
         return state.waits or state.holds or state.invited
-
-    def is_over(self, rank: int, since_ms: int, now_ms: float) -> bool:
-        """Whether a request of priority -*rank* must not be overtaken any more."""
-        return now_ms > since_ms + self._passing(rank) + SLACK_MS
-
-    def _passing(self, rank: int) -> float:
-        return self._passing_ms * (1 if rank < 0 else BACKGROUND)
-
-    def _check_arrival(self, key: str, mine: State, before: State | None) -> None:
-        """Its tickets are new ones, also if it was away before. It may come back to the turn that it had."""
-        place = min(self.tickets[key].values(), default=NOWHERE)
-        if place.czxid != mine.zxid:
-            raise Violation(f"{mine.owner} arrives at {mine.zxid} with tickets of before: {self.tickets[key]}")
-        if place.at == place.czxid:
-            return
-        if place.at > place.czxid:
-            raise Violation(f"{mine.owner} claims {place}, which is no place")
-        seen, seen_ms = self.claims.began(mine.process)
-        back = before is not None and before.old_turn == place.at
-        for other_key, other in self.states.items():
-            if other_key == key or not other.in_line or not mine.conflict(other):
-                continue
-            theirs = min(self.tickets[other_key].values(), default=NOWHERE)
-            later_ms = place.since_ms + self._passing(place.before) - theirs.since_ms - self._passing(theirs.before)
-            if theirs.at == place.at and theirs > place and max(theirs.czxid, other.zxid) < seen and later_ms > 0:
-                raise Violation(f"{mine.owner} claims {place}, and {other.owner} has {theirs}")
-            if theirs > place and theirs.czxid < seen and theirs.before <= place.before - back:
-                raise Violation(f"{mine.owner} ({place}) passes {other.owner} ({theirs}), which is as urgent")
-            if place < theirs < (place.czxid,) and self.is_over(theirs.before, theirs.since_ms, seen_ms):
-                raise Violation(
-                    f"{mine.owner} ({place}) passes {other.owner} ({theirs}), which has been passed long enough"
-                )
 
     def _check_deferred(self, mine: State, key: str, since: int, tickets: Mapping[str, Place]) -> None:
         """A deferred request could have had its locks: no ticket of ours, and no lock of Hive's that it must have seen.

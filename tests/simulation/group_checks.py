@@ -242,7 +242,7 @@ class GroupChecks:
                 raise Violation(
                     f"{self._owner(mine.key)} ({mine}) passes {self._owner(other.key)} ({other}), as urgent"
                 )
-            if other.place < mine.epoch and self._checks.is_over(other.rank, other.placed_ms, seen_ms):
+            if other.place < mine.epoch and self._checks.order.is_over(other.rank, other.placed_ms, seen_ms):
                 raise Violation(
                     f"{self._owner(mine.key)} ({mine}) passes {self._owner(other.key)} ({other}) for too long"
                 )

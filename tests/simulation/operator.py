@@ -156,7 +156,7 @@ class Operator:
             return
         owner, priority = self._moods.pick(waiting), self._moods.pick((0, 1, 5, 9))
         zxid, now_ms = self._world.zookeeper.zxid, self._world.schedule.now_ms
-        self._world.checks.priorities.changes(owner, priority, zxid, now_ms)
+        self._world.checks.order.changes(owner, priority, zxid, now_ms)
         with suppress(InvalidRequest):  # it has that priority, or has waited for too long
             self._insist(lambda manager: manager.force_priority(owner, priority, reason="urgent", user="operator"))
 

@@ -184,7 +184,7 @@ class Process:
 
     def prioritizes(self, owner: str, priority: int) -> bool:
         stage = self._stage
-        stage.checks.priorities.changes(owner, priority, stage.zookeeper.zxid, stage.schedule.now_ms)
+        stage.checks.order.changes(owner, priority, stage.zookeeper.zxid, stage.schedule.now_ms)
         return self.manager.force_priority(owner, priority, reason="urgent", user="operator")
 
     def withdraws(self, asked: Asked) -> None:
