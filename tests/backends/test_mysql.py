@@ -158,6 +158,25 @@ def test_a_session_that_the_server_has_ended_is_replaced_unseen(
 
 
 @integration
+def test_a_server_that_only_reads_confirms_no_lease(
+    mariadb: MariaDBServer, mysql_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A replica only reads, and so does a primary that others replace. Each can be behind."""
+    monkeypatch.setattr(mysql, "FRESH_S", -1.0)
+    with connect(mysql_url) as ruler, connect(mysql_url) as manager:
+        lease = manager.acquire(owner="me", writes=[DAY])
+        with database(ruler).engine.connect() as root:
+            root.execute(text("SET GLOBAL read_only = ON"))
+            try:
+                for ask_it in (lambda: connect(mysql_url), lambda: manager.verify(lease)):
+                    with pytest.raises(StoreUnavailable, match=r"read_only is on.* Give the address of the primary"):
+                        ask_it()
+            finally:
+                root.execute(text("SET GLOBAL read_only = OFF"))
+        manager.verify(lease)
+
+
+@integration
 def test_a_server_that_restarts_keeps_leases_places_and_its_number(mariadb: MariaDBServer, mysql_url: str) -> None:
     with connect(mysql_url) as manager, connect(mysql_url) as other:
         lease = manager.acquire(owner="holder", writes=[DAY])

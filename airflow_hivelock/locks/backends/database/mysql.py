@@ -29,7 +29,7 @@ import pymysql
 from sqlalchemy import BigInteger, bindparam, create_engine, event, exc, func, literal_column, text
 
 from airflow_hivelock.locks.backends.database.dialect import IS_FULL, READS_ONLY, DatabaseDialect, Listener
-from airflow_hivelock.locks.backends.database.mysql_session import Login
+from airflow_hivelock.locks.backends.database.mysql_session import READ_ONLY_MODE, Login, check_writable
 from airflow_hivelock.locks.backends.database.transaction import received
 from airflow_hivelock.locks.errors import StoreUnavailable
 
@@ -44,7 +44,7 @@ LOOK_S = 1.0
 """The longest pause between two looks for changes, in seconds."""
 
 FRESH_S = 1.0
-"""A session that was used within this time, in seconds, is used again without a ping, which would cost a round trip."""
+"""A session that was used within this time, in seconds, is used again without a check, which would cost a round trip."""
 
 _DENIED = (1044, 1045, 1130, 1142, 1143, 1227, 1370, 1698, 1820, 1862, 2026, 2061, 3118, 3159, 4151)
 """Codes about logins, accounts, hosts and grants; TLS that the server (2026) or this login (3159) lacks; a plugin
@@ -70,7 +70,7 @@ class MySQL(DatabaseDialect):
     """ER_BAD_FIELD_ERROR, ER_NO_SUCH_TABLE."""
 
     STEPS: ClassVar = {
-        **dict.fromkeys((1290, 1792, 1836), READS_ONLY),
+        **dict.fromkeys((1290, 1792, READ_ONLY_MODE), READS_ONLY),
         **dict.fromkeys((1021, 1114), IS_FULL),
         1049: "Correct the name of the database in the URL",
     }
@@ -92,7 +92,7 @@ class MySQL(DatabaseDialect):
             return login.open(settings)
 
         event.listen(engine, "checkin", _given_back)
-        event.listen(engine, "checkout", _ping)
+        event.listen(engine, "checkout", _check)
         return engine
 
     @contextmanager
@@ -148,10 +148,10 @@ def _given_back(session: Any, record: Any) -> None:
     record.info["used"] = time.monotonic()
 
 
-def _ping(session: Any, record: Any, proxy: object) -> None:
-    """Find out whether the server has ended an idle session; if so, the pool opens another."""
+def _check(session: Any, record: Any, proxy: object) -> None:
+    """Find out whether the server has ended an idle session, or only reads by now; if so, the pool opens another."""
     if time.monotonic() - record.info.get("used", time.monotonic()) > FRESH_S:
         try:
-            session.ping(reconnect=False)
+            check_writable(session)
         except pymysql.Error as error:
             raise exc.DisconnectionError from error

@@ -39,6 +39,9 @@ LEAST = {"MySQL": (8, 0), "MariaDB": (10, 6)}
 _VERSION = re.compile(r"(?:5\.5\.5-)?(\d+)\.(\d+)")
 """MariaDB 10 puts 5.5.5 first, for clients that do not know a version 10."""
 
+READ_ONLY_MODE = 1836
+"""ER_READ_ONLY_MODE, which the driver does not list."""
+
 _EVERYWHERE = {
     "sql_mode": "'STRICT_ALL_TABLES,NO_ENGINE_SUBSTITUTION'",
     "sql_safe_updates": "0",
@@ -91,6 +94,7 @@ class Login:
         """
         session: Any = pymysql.connect(**self._settings(settings))
         try:
+            check_writable(session)
             with session.cursor() as cursor:
                 cursor.execute("SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED")
                 cursor.execute(
@@ -144,3 +148,16 @@ class Login:
         else:  # MySQL has no time-out for an idle transaction, only for an idle session; the pool then opens another
             idle = {"wait_timeout": most_s, "max_execution_time": str(math.ceil(1000 * statement_s))}
         return list((_EVERYWHERE | waits | idle).items())
+
+
+def check_writable(session: Any) -> None:
+    """Refuse a server that only reads. A replica is behind: it would still show a lease that has been released, and
+    confirm it.
+
+    :raises pymysql.err.OperationalError: the server only reads, or does not answer.
+    """
+    with session.cursor() as cursor:
+        cursor.execute("SELECT @@global.read_only")
+        ((reads_only,),) = cursor.fetchall()
+    if reads_only not in (0, "OFF"):
+        raise pymysql.err.OperationalError(READ_ONLY_MODE, "read_only is on")
