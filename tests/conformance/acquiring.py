@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from airflow_hivelock.locks import rules
 from airflow_hivelock.locks.errors import InvalidRequest, LeaseMismatch, LockLost, LockTimeout, Superseded
 from airflow_hivelock.locks.model import Lease, LockRequest
 from tests.conformance.suite import DAY1, DAY2, PATIENCE_S, Polling, Suite, where
@@ -123,6 +124,22 @@ class Acquiring(Suite):
         assert other.release(again)
         renewed = manager.acquire(owner="me", writes=[DAY1])
         assert renewed.id != first.id
+
+    @where(remembers=True)
+    def test_a_new_plan_of_the_same_text_gets_the_lease_with_the_locks_that_it_has(
+        self, manager: LockManager, other: LockManager
+    ) -> None:
+        """The table has more partitions at the second attempt."""
+        first, second = (
+            rules.request("me", writes=days, attempt=attempt, named="the month")
+            for attempt, days in enumerate(([DAY1], [DAY1, DAY2]))
+        )
+        granted = manager.begin(first, lambda: None).poll()
+        again = other.begin(second, lambda: None).poll()
+        assert isinstance(granted, Lease)
+        assert isinstance(again, Lease)
+        assert (again.id, again.locks) == (granted.id, granted.locks)
+        other.verify(again)
 
     def test_a_lease_whose_locks_come_back_in_another_order_is_the_same(
         self, manager: LockManager, other: LockManager

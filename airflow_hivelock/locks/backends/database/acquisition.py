@@ -113,7 +113,7 @@ class DatabaseAcquisition:
             self._undelivered = False
             self.waits = Waits(mine.position, mine.place, mine.epoch, outcome.watch) if mine.queued else None
         if mine.state is State.GRANTED:
-            return mine.lease_of(self._locks.locked)
+            return mine.lease  # with the record's locks: a new plan may name others
         if self._waited_s is None:
             self._waited_s = _seconds(mine.asked_us, outcome.now_us)
             self.asked = values.instant(mine.asked_us)

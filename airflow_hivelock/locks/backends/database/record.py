@@ -257,17 +257,13 @@ class Record(NamedTuple):
 
     @property
     def lease(self) -> Lease:
-        return self.lease_of(self.locked)
-
-    def lease_of(self, locks: tuple[Lock, ...]) -> Lease:
-        """The lease, with its *locks* already read."""
         return Lease(
             id=self.lease_id,
             token=self.token,
             attempt=self.attempt,
             epoch=self.epoch,
             owner=self.owner,
-            locks=locks,
+            locks=self.locked,
             lease_s=self.lease_s,
             since=instant(self.granted_us or 0),
             works=self.worked,
