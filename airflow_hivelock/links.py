@@ -8,6 +8,8 @@ from urllib.parse import urlencode, urlsplit
 from airflow.providers.common.compat.sdk import BaseOperatorLink, conf
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
     from airflow.sdk.types import TaskInstanceKey
 
 PREFIX = "hivelock"
@@ -44,6 +46,11 @@ class HiveLocksLink(BaseOperatorLink):
             # Airflow adds default_args only to the operators of single map indexes. The API server has none of these.
             connection = {**(operator.dag.default_args or {}), **operator.partial_kwargs}.get("hivelock_conn_id")
         return page_link(ti_key, connection)
+
+
+def with_ours(links: Collection[BaseOperatorLink]) -> Collection[BaseOperatorLink]:
+    """*links*, and the link to the locks."""
+    return links if HiveLocksLink() in links else (*links, HiveLocksLink())
 
 
 def page_link(ti_key: TaskInstanceKey, connection: str | None) -> str:

@@ -39,6 +39,11 @@ def check_order(cls: type, mixin: type) -> None:
                 )
 
 
+def nearest(cls: type, name: str) -> Any:
+    """The attribute *name* of the nearest class that does not set it to None. None if there is no such class."""
+    return next((vars(base)[name] for base in cls.__mro__ if vars(base).get(name) is not None), None)
+
+
 def mentions(function: Any, name: str) -> bool:
     """Whether *function*, or the function that it wraps, has the name *name*, or uses that name in its code."""
     while isinstance(function, partial):

@@ -17,14 +17,14 @@ from airflow_hivelock.compat import (
     TaskDeferralTimeout,
 )
 from airflow_hivelock.hooks import HiveLockHook
-from airflow_hivelock.links import HiveLocksLink
+from airflow_hivelock.links import with_ours
 from airflow_hivelock.locks.errors import AccessDenied, CannotTell, InvalidRequest, LockLost, StoreUnavailable
 from airflow_hivelock.locks.model import Lease
 from airflow_hivelock.operators import hive_jobs, triggering
 from airflow_hivelock.operators.acquiring import AcquiresLocks, TaskKilled, check_unanswered
 from airflow_hivelock.operators.assets import names_of_assets
 from airflow_hivelock.operators.base import NamesLocks
-from airflow_hivelock.operators.inspection import check_order
+from airflow_hivelock.operators.inspection import check_order, nearest
 from airflow_hivelock.operators.passed import check_lease_dag_id, check_not_empty, current_lease, work_name
 from airflow_hivelock.operators.submitting import SubmitsJobs
 from airflow_hivelock.spark import URL
@@ -39,7 +39,7 @@ from airflow_hivelock.work.lease_holder import LeaseHolder
 from airflow_hivelock.work.processes import MARK, Processes
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator
+    from collections.abc import Iterator
 
     from airflow_hivelock.locks.manager import LockManager
     from airflow_hivelock.locks.model import Work
@@ -120,7 +120,7 @@ class HiveLockMixin(SubmitsJobs, AcquiresLocks):
         # After the operator's own fields, so that names can use them: {{ task.op_kwargs['day'] }}.
         cls.template_fields = tuple(dict.fromkeys((*wrapped, "lease", *NamesLocks.template_fields)))
         links: Any = cls.operator_extra_links
-        own = property(lambda self: _and_ours(links.__get__(self))) if isinstance(links, property) else _and_ours(links)
+        own = property(lambda self: with_ours(links.__get__(self))) if isinstance(links, property) else with_ours(links)
         cls.operator_extra_links = own  # type: ignore[assignment]
 
     def execute(self, context: Any) -> Any:
@@ -167,7 +167,7 @@ class HiveLockMixin(SubmitsJobs, AcquiresLocks):
 
     def on_kill(self) -> None:
         if self._unlocked:
-            self._stop_work()
+            super().on_kill()
             return
         self._killed = True
         held = self._held
@@ -269,21 +269,34 @@ class HiveLockMixin(SubmitsJobs, AcquiresLocks):
         assert work is not None
         idle_s += time.monotonic() - entered_at
         held = self._held = LeaseHolder(
-            manager, lease, work, self._stop_work, self.log, ours=self.lease is None, idle_s=idle_s
+            manager, lease, work, super().on_kill, self.log, ours=self.lease is None, idle_s=idle_s
         )
         os.environ |= {URL: hook.url, MARK: held.mark}
         self.use_lease(lease, work)
-        over = False
         try:
-            with held:
+            with self._released_at_end(held, context, begun), held:
                 table.watch(self, held.record)
                 hive_jobs.check_database(self)
                 hive_jobs.take_no_locks(self, manager)
-                if not self._declared_to_end_with_process():
+                if not nearest(type(self), "work_ends_with_process"):
                     hive_jobs.call_when_connected(self, self.record_submission)
                 if self._killed and not resumed:  # no second signal would stop its job
                     raise AirflowException(f"{self.task_id} was killed before its work began")
                 yield
+        finally:
+            for variable in (MARK, URL):
+                os.environ.pop(variable, None)
+
+    @contextmanager
+    def _released_at_end(self, held: LeaseHolder, context: Any, begun: bool) -> Iterator[None]:
+        """After the body, release the lease if all work has ended. Otherwise the keeper frees it later.
+
+        :param begun: an earlier try or worker has begun the work.
+        :raises LockLost: the lease was lost during the work.
+        """
+        over = False
+        try:
+            yield
             self._record_tried_job()
             # The cluster can have forgotten the finished job by now.
             over = held.job is None or held.job.over_with_success or held.end_work(cancelled=True)
@@ -308,8 +321,6 @@ class HiveLockMixin(SubmitsJobs, AcquiresLocks):
             over = self._stop_and_end_work(held)
             raise
         finally:
-            for variable in (MARK, URL):
-                os.environ.pop(variable, None)
             if over:
                 held.release()
         if loss := held.loss:
@@ -376,25 +387,13 @@ class HiveLockMixin(SubmitsJobs, AcquiresLocks):
 
     def _can_outlive_process(self) -> bool:
         """Whether the work can continue outside the task's process from its start."""
-        if (ends := self._declared_to_end_with_process()) is not None:
+        if (ends := nearest(type(self), "work_ends_with_process")) is not None:
             return not ends
         overridden = type(self).work_is_over is not HiveLockMixin.work_is_over
         return overridden or bool(getattr(self, "deferrable", False)) or not table.ends_with_process(type(self))
 
-    def _declared_to_end_with_process(self) -> bool | None:
-        """``work_ends_with_process`` of the nearest class that sets it. None if no class does."""
-        declared = (vars(base).get("work_ends_with_process") for base in type(self).__mro__)
-        return next((each for each in declared if each is not None), None)
-
     def _stop_and_end_work(self, held: LeaseHolder) -> bool:
-        self._stop_work()
+        super().on_kill()
         if self._may_have_submitted(None):
             return False
         return held.end_work(cancelled=held.job is not None and table.job_of(self) == held.job)
-
-    def _stop_work(self) -> None:
-        super().on_kill()
-
-
-def _and_ours(links: Collection[Any]) -> Collection[Any]:
-    return links if HiveLocksLink() in links else (*links, HiveLocksLink())
