@@ -1,4 +1,4 @@
-"""What must hold of a new place in a queue: of an arrival, and of a request whose priority a person changes."""
+"""Checks new places in a queue: those of new arrivals, and of requests whose priority a person has changed."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SLACK_MS = 5_000
 class OrderChecks:
     """Checks the new places, told from the raw tickets.
 
-    :param passing_s: the age from which a position is not overtaken.
+    :param passing_s: requests of higher priority overtake no place that is older, in seconds.
     """
 
     def __init__(self, checks: Checks, passing_s: float) -> None:
@@ -29,11 +29,11 @@ class OrderChecks:
         self._asked: dict[str, tuple[int, int, int]] = {}
 
     def changes(self, owner: str, priority: int, zxid: int, at_ms: int) -> None:
-        """A person begins to change the priority of the owner's request. Whatever it looks at is at least of *zxid*."""
+        """A person begins to change the priority of the owner's request. It reads the store as of *zxid*, or later."""
         self._asked[owner] = priority, zxid, at_ms
 
     def arrives(self, key: str, mine: State, before: State | None) -> None:
-        """Its tickets are new ones, also if it was away before. It may come back to the turn that it had."""
+        """A request arrives with new tickets. One that was away can have its earlier turn again."""
         tickets = self._checks.tickets[key]
         place = min(tickets.values(), default=None)
         if place is None or place.czxid != mine.zxid:
@@ -54,7 +54,7 @@ class OrderChecks:
                 self._check_limit(mine, place, other, theirs, seen_ms)
 
     def changed(self, key: str, before: State, after: State, old: Place, new: Place) -> None:
-        """A request that waits has new tickets."""
+        """A waiting request has new tickets."""
         priority, seen, seen_ms = self._asked.get(after.owner, (None, 0, 0))
         if after.priority != priority:
             raise Violation(f"{after.owner} has new tickets with priority {after.priority}, and no person asked for it")
