@@ -1,4 +1,4 @@
-"""Checks new places in a queue: those of new arrivals, and of requests whose priority a person has changed."""
+"""Checks the new places in a queue, after an arrival or a change of priority."""
 
 from __future__ import annotations
 
