@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow_hivelock.locks.errors import InvalidRequest
 from airflow_hivelock.locks.hive import lock_store
+from airflow_hivelock.locks.hive.catalog import address
 from airflow_hivelock.locks.hive.lock_store import Sourced
 from airflow_hivelock.locks.hive.settings import DEFAULT_TXN, TRANSACTIONS, Setting, TxnSettings
 from airflow_hivelock.locks.hive.site import Site
@@ -95,7 +96,7 @@ class Settings:
         installation = extra.get("installation") or ("local" if backend == "memory" else "")
         if not isinstance(installation, str) or not installation.isprintable() or len(installation) > MOST_INSTALLATION:
             raise InvalidRequest(
-                f"installation={installation!r:.80} is invalid. Use at most {MOST_INSTALLATION} printable characters"
+                f"installation={installation!r:.80} is invalid. Use a text of at most {MOST_INSTALLATION} printable characters"
             )
         if not installation.strip():
             raise InvalidRequest(
@@ -111,7 +112,7 @@ class Settings:
         if not isinstance(metastore_uri, str):
             raise InvalidRequest(f"metastore_uri={metastore_uri!r:.80} is not a URI. Write thrift://metastore:9083")
         if metastore_uri:
-            check(metastore_uri, "the metastore, as in thrift://metastore:9083,")
+            address(metastore_uri)
         txn = [Setting(name, _text(value)) for name, value in extra.items() if name in TRANSACTIONS]
         sources = {"host": host, "schema": schema} | of_site
         sources |= {name: Sourced(name, _text(value), _CONNECTION) for name, value in own.items()}

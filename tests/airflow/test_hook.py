@@ -61,11 +61,12 @@ def connection(monkeypatch: pytest.MonkeyPatch) -> Any:
         (
             {
                 "host": "db",
+                "schema": "locks",
                 "login": "ann",
                 "password": "p@ss/:",
                 "extra": {"backend": "postgresql", **ID, "expiry": "frees"},
             },
-            "postgresql://ann:p%40ss%2F%3A@db:5432/airflow?expiry=frees",
+            "postgresql://ann:p%40ss%2F%3A@db:5432/locks?expiry=frees",
         ),
         (
             {"host": "db", "login": "ann", "schema": "locks", "extra": {"backend": "mysql", **ID, "ssl_ca": "/ca.pem"}},
@@ -103,7 +104,17 @@ def test_a_file_is_shown_as_the_host_that_the_connection_names(connection: Any) 
         ({"extra": '["prod"]'}, "not a JSON object"),
         ({"extra": {"installation": "prod", "backend": "etcd"}}, "'etcd' is unknown"),
         ({"extra": {"instalation": "prod"}}, "no installation id"),
-        ({"host": "", "extra": {"installation": "prod", "backend": "sqlite"}}, "no host"),
+        ({"extra": {"installation": 5}}, "installation=5 is invalid. Use a text"),
+        ({"host": "zookeeper://zk1:2181"}, "its host contains '://'"),
+        ({"host": "thrift://hms:9083", "extra": {**ID, "backend": "metastore"}}, "its host contains '://'"),
+        ({"host": "sqlite:////var/leases.db", "extra": {**ID, "backend": "sqlite"}}, "its host contains '://'"),
+        ({"host": "", "extra": {**ID, "backend": "sqlite"}}, "host='' is not the whole path"),
+        ({"host": "leases.db", "extra": {**ID, "backend": "sqlite"}}, "host='leases.db' is not the whole path"),
+        ({"extra": {**ID, "backend": "postgresql"}}, "it names no database"),
+        ({"extra": {**ID, "backend": "mysql"}}, "it names no database"),
+        ({"extra": {**ID, "metastore_uri": "hms:9083"}}, "'hms:9083' is not the address of a metastore"),
+        ({"extra": {**ID, "metastore_uri": "thift://hms"}}, "'thift://hms' is not the address of a metastore"),
+        ({"extra": {**ID, "metastore_uri": "thrift://hms?tls=true"}}, "unknown option tls"),
     ],
 )
 def test_a_connection_that_cannot_be_meant_is_named(fields: dict[str, Any], said: str, connection: Any) -> None:
@@ -130,7 +141,7 @@ SITE = """<configuration>
         ({"host": "", "schema": "mine"}, {"ca": "/ca.pem"}, "zookeeper://zk8:2181,zk9:2181/mine?ssl=true&ca=%2Fca.pem"),
         ({"host": "zk1"}, {"ssl": False}, "zookeeper://zk1:2181/hive_locks?ssl=false"),
         ({"host": ""}, {"backend": "metastore"}, "metastore://hms:9083"),
-        ({"host": "db"}, {"backend": "postgresql"}, "postgresql://db:5432/airflow"),
+        ({"host": "db", "schema": "locks"}, {"backend": "postgresql"}, "postgresql://db:5432/locks"),
         ({"host": ""}, {"backend": "memory"}, "memory://"),
     ],
 )
@@ -185,10 +196,10 @@ def test_an_option_that_the_lock_store_does_not_have_is_named(connection: Any) -
 
 
 def test_a_password_is_not_shown(connection: Any) -> None:
-    fields = {"host": "127.0.0.1:1", "login": "ann", "password": "hush-hush"}
+    fields = {"host": "127.0.0.1:1", "schema": "locks", "login": "ann", "password": "hush-hush"}
     hook = connection(**fields, extra={**ID, "backend": "postgresql", "timeout_s": 2})
     assert "hush-hush" in hook.url
-    assert hook.settings.shown_url == "postgresql://ann@127.0.0.1:1/airflow?timeout_s=2"
+    assert hook.settings.shown_url == "postgresql://ann@127.0.0.1:1/locks?timeout_s=2"
     ok, said = hook.test_connection()
     assert not ok
     assert "hush" not in said

@@ -91,6 +91,15 @@ def connect_catalog(uri: str, timeout_s: float = 10.0) -> MetastoreCatalog:
     :raises InvalidRequest: the URI is invalid.
     :raises HiveLockError: the client library is not installed.
     """
+    hosts, options = address(uri)
+    return MetastoreCatalog(Metastore.parse(hosts, timeout_s=timeout_s, **options))
+
+
+def address(uri: str) -> tuple[str, dict[str, str]]:
+    """Return the servers and the options of *uri*. This needs no client library.
+
+    :raises InvalidRequest: it is not the address of a metastore, or an option is unknown.
+    """
     uri = uri.replace(",thrift://", ",")
     check(uri, f"the metastore, as in thrift://host:{METASTORE_PORT},")
     parts = urlsplit(uri)
@@ -101,7 +110,7 @@ def connect_catalog(uri: str, timeout_s: float = 10.0) -> MetastoreCatalog:
     options = dict(parse_qsl(parts.query, keep_blank_values=True))
     if unknown := options.keys() - _OPTIONS:
         raise InvalidRequest(f"{shown(uri)!r}: unknown option {min(unknown)}. Use one of {', '.join(sorted(_OPTIONS))}")
-    return MetastoreCatalog(Metastore.parse(parts.netloc, timeout_s=timeout_s, **options))
+    return parts.netloc, options
 
 
 @dataclass(frozen=True)

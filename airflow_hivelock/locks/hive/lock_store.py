@@ -100,13 +100,13 @@ class Kind:
     """How the URL of one kind of lock store is built.
 
     :param port: the default port; 0: the store has no servers.
-    :param path: the default path.
+    :param path: the default path. None: the schema must name the database.
     :param login: the store takes a login and a password.
     :param names_servers: the property of Hive that contains the servers; empty if there is none.
     """
 
     port: int = 0
-    path: str = ""
+    path: str | None = ""
     login: bool = False
     names_servers: str = ""
 
@@ -117,8 +117,8 @@ KINDS = {
     ),
     "metastore": Kind(hive.METASTORE_PORT, names_servers=hive.URIS),
     "hiveserver2": Kind(hive.HIVESERVER2_PORT, login=True),
-    "postgresql": Kind(5432, "airflow", login=True),
-    "mysql": Kind(3306, "airflow", login=True),
+    "postgresql": Kind(5432, None, login=True),
+    "mysql": Kind(3306, None, login=True),
     "sqlite": Kind(),
     "memory": Kind(),
 }
@@ -147,6 +147,12 @@ def url_of(
     if (login or password) and not kind.login:
         raise InvalidRequest(f"it has a login or a password, but {backend} takes none. Remove them")
     host, path, options = host.strip(), schema.strip("/") or kind.path, dict(options)
+    if "://" in host:  # the text is not shown, because a URL can contain a password
+        raise InvalidRequest(
+            "its host contains '://'. Write only the servers there, or the file, without a URL's scheme"
+        )
+    if path is None:
+        raise InvalidRequest("it names no database. Write it in the schema. Do not use the database of Airflow itself")
     if backend == "zookeeper":
         host, _, chroot = host.partition("/")
         if chroot:
@@ -155,8 +161,10 @@ def url_of(
     if backend == "memory":
         return f"memory://{host}{query}"
     if backend == "sqlite":
-        if not host:
-            raise InvalidRequest("no host is given. For sqlite, the host is the file, as in /var/lib/airflow/leases.db")
+        if not host.startswith("/"):  # each process can have its own folder, and so a file of its own
+            raise InvalidRequest(
+                f"host={host!r:.80} is not the whole path of a file. sqlite needs one, as in /var/lib/airflow/leases.db"
+            )
         return f"sqlite:///{quote(host)}{query}"
     hosts = [each.strip() for each in host.split(",") if each.strip()]
     if not hosts:
