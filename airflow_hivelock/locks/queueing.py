@@ -92,7 +92,8 @@ class Position(NamedTuple):
         return self < other and other.arrival < self.arrival
 
 
-_LAST = 1 << 63
+_LAST = 1 << 192
+"""Larger than each number and each arrival of a store. An arrival in a group's queue of ZooKeeper has 128 bits."""
 
 
 class TimedPosition(NamedTuple):
@@ -161,7 +162,8 @@ def _overtaking(
             passed = [one for one in passed if own.claiming([one], limit).position > other.position]
             break
         passed.append(other)
-    return own.claiming(passed, limit) if passed else None
+    # Also a raised request that has reached the limit keeps that.
+    return own.claiming([start, *passed], limit) if passed else None
 
 
 def reprioritized(
@@ -368,5 +370,5 @@ def decide(asking: Undecided, conflicting: Iterable[Other], group: Iterable[Othe
 
 
 def overtakable(others: Iterable[Other]) -> list[TimedPosition]:
-    """The positions of the waiting requests that can be overtaken."""
-    return [other.timed for other in others if not other.holds and not other.gone and not other.over]
+    """The positions of the waiting requests that can be overtaken. One whose process is gone may come back."""
+    return [other.timed for other in others if not other.holds and not other.over]

@@ -109,6 +109,35 @@ class Prioritizing(Suite):
         assert backfill.granted()
 
     @where(prioritized=True, limits=True)
+    def test_all_daily_runs_go_before_background_work_in_the_queue_for_permits(
+        self, manager: LockManager, other: LockManager
+    ) -> None:
+        one = LeaseLimit("group", 1)
+        lease = manager.acquire(owner="holder", writes=["dw.holder"], limit=one)
+        asked = {"backfill 1": 0, "backfill 2": 0, "daily 1": 1, "daily 2": 1, "daily 3": 1}
+        waiting = {
+            owner: Polling.queued(session, owner, writes=[f"dw.{owner[0]}{owner[-1]}"], limit=one, priority=priority)
+            for (owner, priority), session in zip(asked.items(), (manager, other) * 3, strict=False)
+        }
+        for owner in ("daily 1", "daily 2", "daily 3", "backfill 1", "backfill 2"):
+            manager.release(lease)
+            lease = waiting[owner].granted()
+
+    @where(prioritized=True, remembers=True)
+    def test_background_work_is_passed_while_its_process_is_away(
+        self, manager: LockManager, other: LockManager
+    ) -> None:
+        """As while a triggerer starts again."""
+        lease = manager.acquire(owner="holder", writes=[DAY1])
+        Polling.queued(manager, "backfill", writes=[DAY1], priority=0).pending.hand_over()
+        daily = Polling.queued(other, "daily", writes=[DAY1])
+        backfill = Polling.queued(manager, "backfill", writes=[DAY1], priority=0)
+        manager.release(lease)
+        backfill.blocked()
+        other.release(daily.granted())
+        assert backfill.granted()
+
+    @where(prioritized=True, limits=True)
     def test_a_wait_for_locks_counts_for_the_bound_in_the_queue_for_permits(
         self, manager: LockManager, connect: Connect
     ) -> None:

@@ -144,6 +144,7 @@ def test_a_request_that_was_passed_may_hold_all_the_same() -> None:
         ([(1, 0, HOUR + 1), (2, 1, HOUR)], 2, 5, 1),
         ([(1, 1, HOUR), (2, 0, HOUR)], 2, 5, 2),
         ([(1, 0, WEEK), (2, 0, WEEK)], 2, 5, None),
+        ([(1, 0, HOUR), (2, 1, HOUR)], 2, 5, 1),
     ],
 )
 def test_a_changed_priority_overtakes_from_its_turn_or_goes_to_the_end(
@@ -155,7 +156,9 @@ def test_a_changed_priority_overtakes_from_its_turn_or_goes_to_the_end(
     assert (moved and moved.position) == (turn and at(turn, priority, 50))
     if moved:
         passed = places.get(turn or 0, moved)
-        assert moved.since == min(NOW, passed.since + bound(passed) - bound(moved))
+        raised = [places[mine]] if priority > -places[mine].position.rank else []
+        ends = [place.since + bound(place) for place in (passed, *raised)]
+        assert moved.since == min(NOW, min(ends) - bound(moved)), "a raised request keeps the limit that it has reached"
 
 
 @given(
