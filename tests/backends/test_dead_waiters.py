@@ -248,3 +248,15 @@ def test_a_waiter_that_lives_keeps_its_place(opened: Connect, monkeypatch: pytes
     assert Polling(other, "late", reads=[DAY]).blocked().by[0].owner == "writer"
     manager.release(reader)
     manager.release(writer.granted())
+
+
+@pytest.mark.integration
+def test_a_release_wakes_the_one_behind_a_dead_waiter(connect_zookeeper: Connect) -> None:
+    """A dead waiter keeps its position until it is the first. So the one behind it would see the release a pause later."""
+    with connect_zookeeper() as manager, connect_zookeeper() as still, connect_zookeeper() as other:
+        lease = manager.acquire(owner="holder", writes=[DAY])
+        Polling.queued(still, "dead", writes=[DAY]).pending.hand_over()
+        behind = Polling.queued(other, "behind", writes=[DAY])
+        manager.release(lease)
+        behind.woken()
+        assert behind.granted()

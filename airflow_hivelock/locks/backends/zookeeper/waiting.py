@@ -62,7 +62,10 @@ class Lookout(NamedTuple):
     check_mine: Callable[[Stat | None], None]
 
     def front(self, nearest: Ahead, first: Ahead, *, passed: bool = False) -> list[Front]:
-        """Read, and watch, the nearest request ahead, and read the first in line. Empty: look again."""
+        """Read, and watch, the nearest request ahead, and read the first in line. Empty: look again.
+
+        If the nearest one is dead, the first in line is watched, too.
+        """
         layout, wake, submit = self.store.layout, self.wake, self.store.client.submit
         # A liveness node is read after the record: if it is missing while that waits, the waiter is dead. It is watched
         # even while the owner holds: a grant that its verification refuses goes back to waiting, and creates the node.
@@ -85,6 +88,9 @@ class Lookout(NamedTuple):
                 submit(Commit((Delete(ahead.path),)))  # it belongs to no request
                 return []
             found.append(Front(record, at, record.waits and alive is None))
+        # A dead request removes no node. The next change that concerns this one is at the first in line.
+        if found[0].dead and nearest.path != first.path and submit(Exists(first.path, wake))[0] is None:
+            return []
         return found
 
 
