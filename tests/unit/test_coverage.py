@@ -69,6 +69,12 @@ def test_what_a_zookeeper_tells_without_a_metastore(namespaces: list[NamespaceUs
     assert (finding.kind, said in finding.text) == (kind, True), finding
 
 
+def test_a_table_that_no_metastore_can_describe_is_reported() -> None:
+    first, second = check(zookeeper([OWN]), tables=[LockObject("dw", "flightz")])
+    assert (first.kind, second.kind) == ("warning", "warning")
+    assert "dw.flightz was not checked, because no metastore is named" in second.text
+
+
 def test_a_metastore_does_not_know_in_which_namespace_a_hiveserver2_locks() -> None:
     class Metastore(Hive):
         def version(self) -> str:

@@ -114,7 +114,8 @@ def check(
     """Check how far the locks of *manager* protect data from Hive. Findings also report what could not be checked.
 
     :param hive: the source of Hive's settings. The default is the lock store, if it is part of Hive.
-    :param tables: further tables to check, because Hive does not lock all tables. This needs a *catalog*.
+    :param tables: further tables to check, because Hive does not lock all tables. Without a *catalog* a finding
+        reports that they were not checked.
     :param namespaces: whether to look in ZooKeeper for namespaces that a Hive uses. A metastore's settings do not show
         them, because HiveServer2 can have other settings.
     :raises StoreUnavailable: a source did not answer.
@@ -132,7 +133,7 @@ def check(
         findings += _of_namespaces(*manager.backend.namespaces())
     if not findings:
         findings = [_unasked(manager)]
-    for table in tables if catalog else ():
+    for table in tables:
         findings += _of_table(table, manager.capabilities, catalog, settings, version)
     if version:
         findings += _of_version(version, getattr(manager.backend, "excl_write", None))
@@ -296,7 +297,11 @@ def _of_table(
     settings: Mapping[str, str | None],
     version: str,
 ) -> Iterator[Finding]:
-    known = catalog and catalog.table(table)
+    if catalog is None:
+        named = "metastore_uri of the connection, or --metastore"
+        yield Finding(f"{table} was not checked, because no metastore is named. Name one ({named})", warning=True)
+        return
+    known = catalog.table(table)
     if not known:
         yield unprotected(f"the metastore does not know {table}, so its protection cannot be checked. Check the name")
         return
