@@ -109,7 +109,10 @@ OFF = {"support_concurrency": False}
 
 def _names(name: str, value: Any) -> list[Any]:
     if isinstance(value, str | Mapping) or not isinstance(value, Collection):
-        raise InvalidRequest(f"{name}={value!r} must be a list of names, as in [{value!r}]")
+        listed = isinstance(value, str) and value.startswith("[")
+        example = value if isinstance(value, str) and not listed else "dw.flights"
+        native = ". If it is a template, set render_template_as_native_obj=True in the DAG" if listed else ""
+        raise InvalidRequest(f"{name}={value!r} must be a list of names, as in [{example!r}]{native}")
     return list(value)
 
 

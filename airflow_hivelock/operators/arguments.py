@@ -81,6 +81,10 @@ def check_waiting(arguments: Mapping[str, Any]) -> None:
 
 def check_terms(arguments: Mapping[str, Any]) -> None:
     """Check the terms of an operator's lease. It raises as :func:`check_names` does."""
+    if is_rendered(group := arguments.get("lease_group")):  # it would count as one group with that name
+        raise InvalidRequest(
+            f"{arguments.get('task_id')}: lease_group={group!r} is not rendered. Write the group's name"
+        )
     try:
         LeaseTerms(**{name: arguments[name] for name in TERMS if arguments.get(name) is not None})
     except InvalidRequest as error:

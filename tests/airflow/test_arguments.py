@@ -42,7 +42,9 @@ NAMES_LOCKS = [HiveLockOperator, HiveLockSensor, LockedBash]
 
 WRONG = [
     ({"writes": "dw.t"}, r"t: writes='dw\.t' must be a list of names, as in \['dw\.t'\]"),
-    ({"reads": 5}, "t: reads=5 must be a list"),
+    ({"reads": 5}, r"t: reads=5 must be a list of names, as in \['dw\.flights'\]"),
+    ({"reads": None}, r"t: reads=None must be a list of names, as in \['dw\.flights'\]"),
+    ({"reads": "['dw.t']"}, "If it is a template, set render_template_as_native_obj=True"),
     ({"reads": {"dw.t": 1}, "writes": ["dw.u"]}, "must be a list"),
     ({"writes": ["dw.t/dt"]}, "'dt' is not a partition level"),
     ({"writes": ["dw.t/"]}, "ends in '/'"),
@@ -80,6 +82,7 @@ WRONG_TERMS = [
     ({"max_leases": 2, "weight": True}, "weight=True"),
     ({"max_leases": 4, "lease_group": " "}, "is not the name of a group"),
     ({"max_leases": 4, "lease_group": 7}, "is not the name of a group"),
+    ({"lease_group": "{{ params.team }}"}, "lease_group='{{ params.team }}' is not rendered"),
     ({"lock_priority": "high"}, "lock_priority='high' is invalid. Give a whole number"),
     ({"lock_priority": 1.5}, "lock_priority=1.5"),
     ({"lock_priority": 10**10}, "up to 1,000,000,000"),
