@@ -38,8 +38,8 @@ def check_not_empty(task: Any) -> None:
     """
     if task.lease is None and not (task.reads or task.writes or task.lock_sql):
         raise InvalidRequest(
-            f"{task.task_id} has no lease and nothing to lock: the task that should return that has returned nothing. "
-            "Perhaps a user has marked it as success. Clear that task"
+            f"{task.task_id} has no lease and nothing to lock. If a template of this task rendered to nothing, correct it. If "
+            "another task should return the value, it has returned nothing: perhaps a user has marked it as success. Clear that task"
         )
 
 

@@ -136,6 +136,7 @@ def test_a_task_gets_nothing_from_a_task_that_a_user_marked_as_success(
     assert use.state(uses) == "failed"
     assert "has no lease and nothing to lock" in use.errors[0]
     assert "Clear that task" in use.errors[0]
+    assert "If a template of this task rendered to nothing, correct it" in use.errors[0]
 
 
 @pytest.mark.parametrize("task_id", ["own", "python/-1/0a1b2c3d"])
