@@ -45,6 +45,8 @@ WRONG = [
     ({"reads": 5}, r"t: reads=5 must be a list of names, as in \['dw\.flights'\]"),
     ({"reads": None}, r"t: reads=None must be a list of names, as in \['dw\.flights'\]"),
     ({"reads": "['dw.t']"}, "If it is a template, set render_template_as_native_obj=True"),
+    ({"writes": ["dw.t/dt={ds}"]}, r"'\{ds\}' is not a plain value. .* or '%7Bds\}' if"),
+    ({"writes": ["dw.t/dt=*"]}, r"'\*' is not a plain value. .* To lock all partitions, name the table"),
     ({"reads": {"dw.t": 1}, "writes": ["dw.u"]}, "must be a list"),
     ({"writes": ["dw.t/dt"]}, "'dt' is not a partition level"),
     ({"writes": ["dw.t/"]}, "ends in '/'"),

@@ -5,8 +5,8 @@ Names have the form of Airflow's NamedHivePartitionSensor: ``dw``, ``dw.flights`
 ``dw.flights/dt=2013-01-01..2013-01-31``.
 
 The partition is in Hive's escaped form, as ``SHOW PARTITIONS`` prints it: ``%3A`` means ``:``. A name can also contain
-the plain character, except ``/`` and ``=``. Both spellings name the same object. A value in quotes is refused, because
-only SQL quotes values. Write a quote that belongs to the value as ``%27``.
+the plain character, except ``/``, ``=`` and ``*``, and ``{`` as in ``{ds}``. Both spellings name the same object. A
+value in quotes is refused, because only SQL quotes values. Write a quote that belongs to the value as ``%27``.
 """
 
 from __future__ import annotations
@@ -52,6 +52,7 @@ _PARTITION_ELSEWHERE = re.compile(
     r"(?P<database>\w+)[.@](?P<table>\w+)(?:[.@]|\s*partition\s*\(|\s+)(?P<levels>\w+\s*=.*)", re.IGNORECASE | re.DOTALL
 )
 _RANGE = re.compile(r"(?P<first>.*?)\.\.(?P<last>.*)", re.DOTALL)
+_NO_VALUE = re.compile(r"\*|(?<!\{)\{(?![{%#])")  # a pattern, or a placeholder that is not Jinja's
 _WHOLE_NUMBER = re.compile(r"[0-9]{1,18}", re.ASCII)
 
 
@@ -199,6 +200,12 @@ def _values(level: str, name: str) -> Iterator[tuple[str, str]]:
         raise InvalidRequest(
             f"{name!r}: write a value without quotes, as in '{column}={bare}'. If the quotes belong to the value, write "
             f"'{column}={kept}'"
+        )
+    if _NO_VALUE.search(text):
+        kept = text.replace("{", "%7B").replace("*", "%2A")
+        raise InvalidRequest(
+            f"{name!r}: {text!r} is not a plain value. Write a template as '{{{{ ds }}}}', or {kept!r} if the value is "
+            "really that text. To lock all partitions, name the table"
         )
     column = unescape(column)
     bounds = _RANGE.fullmatch(text)
