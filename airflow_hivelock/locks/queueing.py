@@ -162,7 +162,7 @@ def _overtaking(
             passed = [one for one in passed if own.claiming([one], limit).position > other.position]
             break
         passed.append(other)
-    # Also a raised request that has reached the limit keeps that.
+    # The start counts, too: a raised request keeps the limit that it has reached.
     return own.claiming([start, *passed], limit) if passed else None
 
 
@@ -370,5 +370,5 @@ def decide(asking: Undecided, conflicting: Iterable[Other], group: Iterable[Othe
 
 
 def overtakable(others: Iterable[Other]) -> list[TimedPosition]:
-    """The positions of the waiting requests that can be overtaken. One whose process is gone may come back."""
+    """The positions of the waiting requests that can be overtaken. A request without a process can get another one."""
     return [other.timed for other in others if not other.holds and not other.over]

@@ -126,7 +126,9 @@ class ZooKeeperBackend(GroupNodes, Listed):
                 backend.now()  # a session accepts a wrong password for DIGEST; only its first write fails
                 if not session.guarded(layout.root):
                     log.warning(
-                        "%s in ZooKeeper was created without an ACL, so all clients may still write there. Run zkCli.sh setAcl -R",
+                        "%s in ZooKeeper was created without an ACL, so all clients may still write there. Give it that of new "
+                        "nodes in zkCli.sh, as in setAcl -R %s world:anyone:r,sasl:airflow:cdrwa",
+                        layout.root,
                         layout.root,
                     )
         except BaseException:

@@ -64,7 +64,7 @@ class Lookout(NamedTuple):
     def front(self, nearest: Ahead, first: Ahead, *, passed: bool = False) -> list[Front]:
         """Read, and watch, the nearest request ahead, and read the first in line. Empty: look again.
 
-        If the nearest one is dead, the first in line is watched, too.
+        If the nearest request is dead, watch also the first one.
         """
         layout, wake, submit = self.store.layout, self.wake, self.store.client.submit
         # A liveness node is read after the record: if it is missing while that waits, the waiter is dead. It is watched
