@@ -42,7 +42,7 @@ class Earlier(NamedTuple):
     :param active: its request waits, or holds its locks.
     :param ended: its lease has ended.
     :param locks: the locks that it asked for.
-    :param named: the text from which the locks were planned; "" if the request listed the locks.
+    :param named: the text of the plan that *locks* is from; "" if there is none.
     :param gave_back: a part of the lease was released.
     :param withdrawn: it has *ended* without a lease, because a person withdrew the request.
     """

@@ -121,6 +121,13 @@ def test_who_passes_reaches_the_bound_with_the_first_of_all_that_it_passes() -> 
     assert urgent == TimedPosition(at(1, 5, 50), third.since)
 
 
+def test_a_position_is_not_claimed_before_one_there_that_has_reached_its_bound() -> None:
+    """The daily run has the number of the backfill's run, so there is no number between the two."""
+    backfill, daily = waits(1, 0, age=2 * HOUR).timed, TimedPosition(at(1, 1, 7), NOW - HOUR)
+    own = TimedPosition(at(50, 5), NOW)
+    assert queueing.join(own, [backfill, daily], LIMIT) == own
+
+
 def test_a_request_that_was_passed_may_hold_all_the_same() -> None:
     earlier, mine = at(1), at(1, priority=2, arrival=5)
     assert mine.passed(earlier)
