@@ -79,7 +79,7 @@ class RequestedLocks:
     """
 
     def __init__(self, tables: str, owner_key: str, locked: tuple[Lock, ...], group_key: int | None = None) -> None:
-        self.owner_key, self.locked, self.group_key = owner_key, locked, group_key
+        self.owner_key, self.group_key = owner_key, group_key
         self.locks = encode(locked)
         keys = {number(tables, str(unit)): exclusive for unit, exclusive in units(locked).items()}
         owner = {number(tables, "owner", owner_key): True}
