@@ -39,7 +39,8 @@ NewPlace(x) ==
   LET rivals == WithoutNodes(Rivals(x, Wanted(x), QueuesFor(Wanted(x))))
       keeps == (Raises(x) /\ Rule("RaisedKeepsItsTurn")) \/ ~Rule("LoweredIsANewArrival")
       passed == Passed(Scenario.change[x], IF keeps THEN {y \in rivals : Before(y, x)} ELSE rivals)
-  IN  FirstPlace(passed, IF keeps THEN tickets[x].place ELSE 0)
+      leaves == Background(Scenario.change[x]) # Background(Priority(x))
+  IN  FirstPlace(Scenario.change[x], passed, IF keeps /\ ~leaves THEN tickets[x].place ELSE 0)
 
 (* A person changes the priority of a request that waits for its locks.    *)
 (* The first step reads the record and the queues. The second one is a     *)

@@ -137,7 +137,7 @@ InvitedKeepsItsPlace ==
 InvitedAtItsTurn ==
   [][\A x, y \in Owners : /\ x # y /\ records[x].state \notin {"INVITED", "GRANTED"}
                           /\ records'[x].state = "INVITED" /\ tickets'[y].made > 0 /\ Conflict(Wanted(x), Wanted(y))
-       => ~(tickets'[y].place < tickets'[x].place /\ tickets'[y].made < tickets'[x].made)]_<<records, tickets>>
+       => ~(Before(y, x)' /\ tickets'[y].made < tickets'[x].made)]_<<records, tickets>>
 
 (* No request is blocked by an invitation that is over: who waits for it,  *)
 (* for locks or for a permit, can end it. So each invitation has an end.   *)
@@ -154,7 +154,7 @@ OldPlacesAreFair ==
   [][\A p \in Processes, y \in Owners : LET x == OwnerOf(p) claim == pr'[p].claim IN
        /\ pr[p].step = "start" /\ pr'[p].step = "queue" /\ claim > 0 /\ records[x].state = "AWAY"
        /\ x # y /\ records[y].state \in {"WAITING", "INVITED"} /\ ~HasNodes(records[y])
-       /\ Conflict(Wanted(x), Wanted(y)) /\ claim <= tickets[y].place
+       /\ Conflict(Wanted(x), Wanted(y)) /\ ~FirstOf(tickets[y], Priority(y), KeptTicket(x), Priority(x))
        => /\ Priority(y) <= Priority(x)
           /\ Meet(Wanted(x), Wanted(y)) # {} \/ Priority(y) < Priority(x)]_pr
 
@@ -199,8 +199,9 @@ ChangesAreFair ==
   [][\A x, y \in Owners : LET new == keeper'.claim IN
        /\ keeper = Idle /\ keeper'.who = x /\ keeper'.changes
        /\ x # y /\ tickets[y].made > 0 /\ ~HasNodes(records[y]) /\ Conflict(Wanted(x), Wanted(y))
-       => LET before == new > 0 /\ (new < tickets[y].place
-                                      \/ (new = tickets[y].place /\ Priority(y) < Scenario.change[x]))
+       => LET ticket == [place |-> IF new > 0 THEN new ELSE NoTicket.place, made |-> tickets[y].made + 1]
+              before == IF new > 0 \/ Background(Scenario.change[x]) # Background(Priority(y))
+                        THEN FirstOf(ticket, Scenario.change[x], tickets[y], Priority(y)) ELSE FALSE
           IN  /\ before /\ (Before(y, x) \/ ~Raises(x)) => Priority(y) < Scenario.change[x]
               /\ Before(x, y) /\ Raises(x) => before]_keeper
 

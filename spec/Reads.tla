@@ -64,13 +64,7 @@ Only(p, s) == Go(p, s) /\ UNCHANGED <<store, history, left>>
 -----------------------------------------------------------------------------
 (* Looking before a request enters. This is only advice and may be old.    *)
 
-(* A request takes the place of the requests that it overtakes. It         *)
-(* overtakes those of lower priority that wait, up to the first that waits *)
-(* with the same or a higher priority.                                     *)
-WithoutNodes(rivals) == {y \in rivals : ~HasNodes(records[y])}
-Passed(priority, waiting) == {y \in waiting : \A z \in waiting : (z = y \/ Before(y, z)) => Priority(z) < priority}
-FirstPlace(passed, otherwise) == IF passed = {} THEN otherwise ELSE Min({tickets[y].place : y \in passed})
-Claim(x, rivals) == FirstPlace(Passed(Priority(x), WithoutNodes(rivals)), 0)
+Claim(x, rivals) == FirstPlace(Priority(x), Passed(Priority(x), WithoutNodes(rivals)), 0)
 
 (* A request that comes back after AWAY takes its old place, if each       *)
 (* request that it would pass is not more urgent and waits for little      *)
@@ -80,9 +74,10 @@ Meet(w, v) == {o \in Named(w) \cap DOMAIN v : Clash(w[o], v[o])}
 MayPass(x, y) == /\ Priority(y) <= Priority(x) \/ ~Rule("MoreUrgentIsNotPassed")
                  /\ 4 * Cardinality(Meet(Wanted(x), Wanted(y))) >= Cardinality(Named(Wanted(y)))
                     \/ ~Rule("WideIsNotPassed")
+KeptTicket(x) == [place |-> records[x].kept, made |-> 0]
 ComesBack(p, x, rivals) == /\ records[x].state = "AWAY" /\ records[x].process = p
-                           /\ \A y \in rivals : \/ HasNodes(records[y]) \/ tickets[y].place < records[x].kept
-                                               \/ MayPass(x, y)
+                           /\ \A y \in rivals : \/ HasNodes(records[y]) \/ MayPass(x, y)
+                                               \/ FirstOf(tickets[y], Priority(y), KeptTicket(x), Priority(x))
 
 FirstLook(p) ==
   LET x == OwnerOf(p) w == Want(p) rivals == Rivals(x, w, QueuesFor(w))
@@ -212,7 +207,10 @@ AfterReads(p, s) ==
 
 (* Step 1 and 2: a ticket is in the way if it conflicts, comes before this *)
 (* request, and was made before t. A ticket that was made later, by a      *)
-(* claim, sees this request's nodes.                                       *)
+(* claim, sees this request's nodes. A request that is granted at once has *)
+(* not looked for the nodes of those that it has overtaken: all older      *)
+(* tickets are in its way.                                                 *)
+AtOnce(x) == tickets[x].made = First(records[x]) /\ Rule("OvertakenAreHeededAtOnce")
 Heeded(y, x) == /\ tickets[y].made < First(records[x]) \/ ~Rule("LaterClaimsAreIgnored")
                 /\ tickets[y].made < tickets[x].made \/ Rule("EarlierClaimsAreHeeded")
 VerifyQueues(p) ==
@@ -220,7 +218,7 @@ VerifyQueues(p) ==
   IN  /\ s.step = "queues"
       /\ \E u \in s.todo :
            LET rest == [s EXCEPT !.todo = @ \ {u}, !.seen = @ \cup Listed(p, u)]
-           IN  Only(p, IF \E y \in Rivals(x, Want(p), {u}) : Before(y, x) /\ Heeded(y, x) THEN GiveBack(p, s)
+           IN  Only(p, IF \E y \in Rivals(x, Want(p), {u}) : (Before(y, x) \/ AtOnce(x)) /\ Heeded(y, x) THEN GiveBack(p, s)
                        ELSE IF rest.todo # {} THEN rest
                        ELSE IF s.place THEN At(p, "turn")
                        ELSE IF QueuesFirst THEN ReadObjects(p, rest) ELSE AfterReads(p, rest))

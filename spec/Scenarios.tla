@@ -29,8 +29,8 @@ NoFaults == [crashes |-> 0, losses |-> 0, expiries |-> 0, unlocks |-> 0, giveups
 Case(requests, processes) ==
   [requests |-> requests,      \* owner -> its requests, one after the other
    processes |-> processes,    \* process -> owner; of one owner, the later process has the later call
-   priority |-> [x \in DOMAIN requests |-> 0],
-   change |-> [x \in DOMAIN requests |-> 0],  \* owner -> its priority after a person has changed it
+   priority |-> [x \in DOMAIN requests |-> 1],
+   change |-> [x \in DOMAIN requests |-> 1],  \* owner -> its priority after a person has changed it
    nowait |-> {},              \* owners that do not wait
    late |-> {},                \* owners whose task locks and works in one: they are invited
    rounds |-> 1,               \* how many invitations may end without a grant
@@ -51,7 +51,7 @@ Faults(f) == f @@ NoFaults
 Alone(w) == Case([a |-> <<w>>], <<"a">>)
 Two(v, w) == Case([a |-> <<v>>, b |-> <<w>>], <<"a", "b">>)
 Three(v, w, z) == Case([a |-> <<v>>, b |-> <<w>>, c |-> <<z>>], <<"a", "b", "c">>)
-Urgent(case) == With(case, [priority |-> [a |-> 0, b |-> 0, c |-> 1]])
+Urgent(case) == With(case, [priority |-> [a |-> 1, b |-> 1, c |-> 2]])
 Everything == {"db", "t", "p", "u"}
 
 -----------------------------------------------------------------------------
@@ -72,7 +72,12 @@ NoLook == With(Three(WriteT, ReadT, WriteT), [looks |-> FALSE])
 Claims == Urgent(Three(WriteP, WriteP, WriteP))
 ClaimsOnTable == Urgent(Three(WriteT, WriteT, WriteT))
 ClaimsInTwoQueues == Urgent(Three(WriteTU, WriteTReadU, ReadTWriteU))
-TwoClaims == With(Three(WriteT, WriteT, WriteT), [priority |-> [a |-> 0, b |-> 1, c |-> 2]])
+TwoClaims == With(Three(WriteT, WriteT, WriteT), [priority |-> [a |-> 1, b |-> 2, c |-> 3]])
+(* a is in the background, or a and b are.                                 *)
+ClaimBeforeBackground == With(Three(WriteT, WriteT, WriteT), [priority |-> [a |-> 0, b |-> 1, c |-> 2]])
+BackgroundInTwoQueues == With(ClaimsInTwoQueues, [priority |-> [a |-> 0, b |-> 0, c |-> 1]])
+BackgroundAndHive == With(Two(WriteT, WriteT), [hive |-> [h |-> <<LockT>>], patience |-> TRUE,
+                                                priority |-> [a |-> 0, b |-> 1]])
 ClaimAndNextProcess == With(Urgent(Case([a |-> <<WriteP>>, b |-> <<WriteP>>, c |-> <<WriteP>>], <<"a", "b", "c", "a">>)),
                             [holding |-> {2}, made |-> Everything])
 ClaimAndCrash == With(Claims, [faults |-> Faults([crashes |-> 1])])
@@ -89,7 +94,7 @@ Patience == With(Alone(WriteT), [hive |-> [h |-> <<LockT, ShareT>>], tries |-> 1
 PatienceOfTwo == With(Two(WriteT, ReadT), [hive |-> [h |-> <<LockT, ShareT>>], tries |-> 1, patience |-> TRUE])
 PatienceAndTables == With(Two(WriteTU, ReadTWriteU), [hive |-> [h |-> <<WriteTU>>], patience |-> TRUE])
 PatienceAndClaim == With(Two(WriteT, WriteT),
-                         [hive |-> [h |-> <<LockT>>], patience |-> TRUE, priority |-> [a |-> 0, b |-> 1]])
+                         [hive |-> [h |-> <<LockT>>], patience |-> TRUE, priority |-> [a |-> 1, b |-> 2]])
 
 (* UNLOCK TABLE.                                                           *)
 Unlock == With(Two(ReadP, ReadP), [unlock |-> {"p"}, faults |-> Faults([unlocks |-> 2])])
@@ -114,7 +119,7 @@ UnlockPlaceholder == With(Two(WriteT, ReadT), [hive |-> [h |-> <<ShareT>>], pati
 UnlockReaders == With(Two(ReadT, ReadP), [hive |-> [h |-> <<LockT>>], patience |-> TRUE, sweep |-> {"t"},
                                           faults |-> Faults([unlocks |-> 1, giveups |-> 1])])
 UnlockOvertaken == With(Two(WriteT, WriteTP), [hive |-> [h |-> <<ShareT, LockP>>], patience |-> TRUE, sweep |-> {"t"},
-                                               faults |-> Faults([unlocks |-> 1]), priority |-> [a |-> 0, b |-> 1]])
+                                               faults |-> Faults([unlocks |-> 1]), priority |-> [a |-> 1, b |-> 2]])
 UnlockGivenBack == With(Case([a |-> <<WriteP, WriteP>>, b |-> <<WriteP>>], <<"a", "b">>),
                         [sweep |-> {"p"}, faults |-> Faults([unlocks |-> 1]), holding |-> {1}, made |-> Everything,
                          looks |-> FALSE])
@@ -133,15 +138,16 @@ Withdrawals == With(Case([a |-> <<WriteT>>, b |-> <<WriteT, ReadT>>], <<"a", "b"
                     [holding |-> {1}, faults |-> Faults([withdrawals |-> 1, losses |-> 1])])
 WithdrawnPlaceholder == With(Two(WriteT, WriteT),
                              [hive |-> [h |-> <<LockT>>], patience |-> TRUE, faults |-> Faults([withdrawals |-> 1])])
-ChangedPriority == With(Three(WriteT, WriteT, WriteT), [priority |-> [a |-> 0, b |-> 0, c |-> 1], holding |-> {2},
-                                                change |-> [a |-> 1, b |-> 0, c |-> 0], faults |-> Faults([changes |-> 1])])
-ChangedOvertaken == With(Three(WriteTU, WriteU, WriteT), [priority |-> [a |-> 0, b |-> 0, c |-> 1], holding |-> {2},
-                                                          change |-> [a |-> 2, b |-> 0, c |-> 1],
+ChangedPriority == With(Three(WriteT, WriteT, WriteT), [priority |-> [a |-> 1, b |-> 1, c |-> 2], holding |-> {2},
+                                                change |-> [a |-> 2, b |-> 1, c |-> 1], faults |-> Faults([changes |-> 1])])
+ChangedOvertaken == With(Three(WriteTU, WriteU, WriteT), [priority |-> [a |-> 1, b |-> 1, c |-> 2], holding |-> {2},
+                                                          change |-> [a |-> 3, b |-> 1, c |-> 2],
                                                           faults |-> Faults([changes |-> 1])])
-ChangedToFirst == With(ChangedPriority, [change |-> [a |-> 2, b |-> 0, c |-> 0]])
+ChangedBackground == With(ChangedPriority, [priority |-> [a |-> 0, b |-> 1, c |-> 1], change |-> [a |-> 1, b |-> 0, c |-> 0]])
+ChangedToFirst == With(ChangedPriority, [change |-> [a |-> 3, b |-> 1, c |-> 1]])
 ChangesTwice == With(ChangedToFirst, [faults |-> Faults([changes |-> 2, losses |-> 1])])
 ChangesAndCrash == With(ChangedPriority, [faults |-> Faults([changes |-> 1, crashes |-> 1])])
-ChangedPlaceholder == With(Two(WriteT, WriteT), [hive |-> [h |-> <<LockT>>], patience |-> TRUE, change |-> [a |-> 1, b |-> 1],
+ChangedPlaceholder == With(Two(WriteT, WriteT), [hive |-> [h |-> <<LockT>>], patience |-> TRUE, change |-> [a |-> 2, b |-> 2],
                                                  faults |-> Faults([changes |-> 1])])
 SessionEnds == With(Tables, [faults |-> Faults([expiries |-> 1])])
 DeadWaiter == With(Three(WriteT, WriteT, WriteT), [holding |-> {1}, faults |-> Faults([crashes |-> 1])])
@@ -162,10 +168,11 @@ Invited1 == LateOf(Two(WriteT, WriteT), {"a"})
 Invited2 == LateOf(Two(WriteT, WriteT), {"a", "b"})
 InvitedRounds == With(Invited2, [rounds |-> 2])
 InvitedThree == LateOf(Tables, {"a", "b"})
-InvitedUrgent == With(LateOf(Two(WriteT, WriteT), {"a"}), [priority |-> [a |-> 0, b |-> 1]])
-InvitedUrgentBoth == With(Invited2, [priority |-> [a |-> 0, b |-> 1]])
-ChangedInvited == With(InvitedUrgentBoth, [change |-> [a |-> 2, b |-> 0], faults |-> Faults([changes |-> 1])])
-InvitedUrgentLate == With(LateOf(Tables, {"a", "b"}), [priority |-> [a |-> 0, b |-> 1, c |-> 0]])
+InvitedUrgent == With(LateOf(Two(WriteT, WriteT), {"a"}), [priority |-> [a |-> 1, b |-> 2]])
+InvitedUrgentBoth == With(Invited2, [priority |-> [a |-> 1, b |-> 2]])
+InvitedBackground == With(Invited2, [priority |-> [a |-> 0, b |-> 1]])
+ChangedInvited == With(InvitedUrgentBoth, [change |-> [a |-> 3, b |-> 1], faults |-> Faults([changes |-> 1])])
+InvitedUrgentLate == With(LateOf(Tables, {"a", "b"}), [priority |-> [a |-> 1, b |-> 2, c |-> 1]])
 InvitedAndTable == LateOf(Three(WriteP, WriteP, WriteT), {"a"})
 InvitedHive == With(LateOf(Alone(WriteT), {"a"}), [hive |-> [h |-> <<WriteT>>]])
 InvitedHiveAndTwo == With(LateOf(Two(WriteT, ReadT), {"a"}), [hive |-> [h |-> <<WriteT>>]])

@@ -129,11 +129,23 @@ Wrote(p, x) == fresh' = [fresh EXCEPT ![x] = {p}]
 
 -----------------------------------------------------------------------------
 (* The queue.                                                              *)
-(* The order in a queue: the claimed place or else the ticket's own zxid,  *)
-(* then the higher priority, then the ticket's own zxid.                   *)
-Before(y, x) == LET a == tickets[y] b == tickets[x]
-                    i == Priority(y) j == Priority(x)
-                IN  a.place < b.place \/ (a.place = b.place /\ (i > j \/ (i = j /\ a.made < b.made)))
+(* The order in a queue: the background last, then the claimed place or    *)
+(* else the ticket's own zxid, then the higher priority, then that zxid.   *)
+(* So requests that overtake the background claim no place there.          *)
+Background(priority) == priority = 0
+FirstOf(a, i, b, j) == IF Background(i) # Background(j) THEN Background(j)
+                       ELSE a.place < b.place \/ (a.place = b.place /\ (i > j \/ (i = j /\ a.made < b.made)))
+Before(y, x) == FirstOf(tickets[y], Priority(y), tickets[x], Priority(x))
+
+(* A request takes the place of the requests that it overtakes, if they    *)
+(* are in the background only together with it. It overtakes those of      *)
+(* lower priority that wait, up to the first that waits with the same or a *)
+(* higher priority.                                                        *)
+WithoutNodes(rivals) == {y \in rivals : ~HasNodes(records[y])}
+Passed(priority, waiting) == {y \in waiting : \A z \in waiting : (z = y \/ Before(y, z)) => Priority(z) < priority}
+FirstPlace(priority, passed, otherwise) ==
+  LET beside == {y \in passed : Background(Priority(y)) = Background(priority)}
+  IN  IF beside = {} THEN otherwise ELSE Min({tickets[y].place : y \in beside})
 
 InQueue(x, u) == tickets[x].made > 0 /\ u \in UnitsOf(Wanted(x))
 Conflict(w, v) == \E o \in DOMAIN w \cap DOMAIN v : Clash(w[o], v[o])

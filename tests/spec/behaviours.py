@@ -17,6 +17,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tests.conformance.priority import unclaimed
 from tests.spec.__main__ import SPEC, jar
 from tests.system.histories.trace import promises
 from tests.system.histories.trace.actions import SPECIFIED
@@ -163,7 +164,9 @@ class Behaviour:
         wanted = requests[min(record["round"], len(requests) - 1)]
         locks = {PATHS[on]: mode for on, mode in wanted.items()}
         has = units(locks) if ticket["made"] else set()
-        tickets = {unit: Ticket(ticket["made"], ticket["place"], tuple(sorted(locks.items()))) for unit in has}
+        priority = self.scenario["change" if record["changed"] else "priority"][name]
+        place = unclaimed(ticket["place"], priority)
+        tickets = {unit: Ticket(ticket["made"], place, tuple(sorted(locks.items()))) for unit in has}
         state = record["state"].lower()
         most = self.scenario["most"][name]
         alive = text["alive"][name]
@@ -172,7 +175,7 @@ class Behaviour:
             process=str(record["process"]),
             attempt=record["process"],
             locks=locks,
-            priority=self.scenario["change" if record["changed"] else "priority"][name],
+            priority=priority,
             since=record["since"],
             places={PATHS[each["on"]]: each["made"] for each in record["places"]},
             lost=frozenset(PATHS[on] for on in record["lost"]),
@@ -181,7 +184,7 @@ class Behaviour:
             weight=self.scenario["weight"][name],
             permits=tuple(sorted(record["permit"])),
             parked=f"place {record['parked']}" if state == "parked" else "",
-            kept=record["kept"] if state == "away" else 0,
+            kept=unclaimed(record["kept"], priority) if state == "away" else 0,
         )
         permits = frozenset(("g", each["number"]) for each in text["permits"] if each["by"] == name)
         life = Life(str(alive), alive) if alive else None
