@@ -103,11 +103,12 @@ def come_back(
     :param others: the conflicting requests that wait or are invited.
     :param limit: no request overtakes one that has reached it.
     """
-    back = own.claiming([old], limit).position
+    number = old.position.number
+    back = own.position._replace(number=number)
     overtaken = [other for other in others if not queueing.earlier(back, {0: other.timed.position})]
     if not all(may_pass(own, named, other, limit) for other in overtaken):
         return None
-    return own.claiming([*(other.timed for other in overtaken), old], limit)
+    return own.claiming(number, [*(other.timed for other in overtaken), old], limit)
 
 
 def keeps_position(call: Call, away: Call, locks: Collection[Lock], away_locks: Collection[Lock]) -> bool:

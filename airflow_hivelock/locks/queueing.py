@@ -6,7 +6,8 @@ A store loads the candidates, calls :func:`decide` or a smaller function, and wr
 - *Order*: requests that conflict go in the order of their :class:`Position`. A request gets its position when it joins
   the queue. If a person changes its priority, it joins the queue again.
 - *Overtaking*: a new arrival overtakes waiters of lower priority that have not yet waited for the limit on overtaking.
-  If a waiter's priority is 0 or less, its limit is :data:`BACKGROUND` times as long.
+  Requests of priority 0 or less are in the background: they come after all others, and their limit is
+  :data:`BACKGROUND` times as long.
 - *Permits*: a group has a limited number of leases (:mod:`.permits`). A request without its permits is only in its
   group's queue.
 - *Deferred grant*: at its turn, a deferred request is invited or goes away (:mod:`.invitations`).
@@ -63,17 +64,25 @@ PASSING_S = 3600.0
 """The default limit on overtaking: how long requests of higher priority may overtake a waiter, in seconds."""
 
 BACKGROUND = 168
-"""How many times as long others may overtake a request of priority 0 or less: for 168 hours by default, which is a week.
+"""How many times as long others may overtake a request of priority 0 or less: for a week by default.
 
-A daily run must go before a rerun that takes a weekend, however long the rerun's requests have waited. But the rerun must
-end. So its requests also have a limit.
+A daily run must go before a rerun that takes a weekend. But the rerun must end, so its requests also have a limit.
+"""
+
+
+BEHIND = 1 << 62
+"""Added to the number of a request in the background: it is larger than each number that a store draws.
+
+So requests that overtake the background keep their own numbers. If they claimed a number there, all of them would share
+it, and a still more urgent request could not go between them.
 """
 
 
 class Position(NamedTuple):
     """A queue position. The smaller one goes first. It never changes.
 
-    :param number: the request's own number. If it has overtaken other requests: the number of the first of them.
+    :param number: the request's own number, larger by :data:`BEHIND` in the background. If it has overtaken other
+        requests: the smaller one of that and the number of the first of them.
     :param rank: the negated priority.
     :param arrival: the request's own number. No other request has it.
     """
@@ -83,17 +92,22 @@ class Position(NamedTuple):
     arrival: int
 
     @classmethod
+    def unclaimed(cls, number: int, priority: int, arrival: int) -> Position:
+        """The position of a request that draws this *number* and claims no other."""
+        return cls(number if priority > 0 else BEHIND + number, -priority, arrival)
+
+    @classmethod
     def newcomer(cls, priority: int) -> Position:
-        """The position of a request that has no number yet. It comes after all others."""
-        return cls(_LAST, -priority, _LAST)
+        """The position of a request that has no number yet. It comes after all others, or before the background."""
+        return cls.unclaimed(BEHIND - 1, priority, _LAST)
 
     def passed(self, other: Position) -> bool:
         """Whether this request has overtaken *other*. That one arrived earlier, and may already hold its locks."""
         return self < other and other.arrival < self.arrival
 
 
-_LAST = 1 << 192
-"""Larger than each number and each arrival of a store. An arrival in a group's queue of ZooKeeper has 128 bits."""
+_LAST = 1 << 192  # An arrival in a group's queue of ZooKeeper has 128 bits.
+_BEFORE_ALL, AFTER_ALL = Position(-1, 0, 0), Position(2 * BEHIND, 0, _LAST)
 
 
 class TimedPosition(NamedTuple):
@@ -102,14 +116,14 @@ class TimedPosition(NamedTuple):
     position: Position
     since: int
 
-    def claiming(self, passed: Sequence[TimedPosition], limit: OvertakingLimit) -> TimedPosition:
-        """This position with the number of the last in *passed*.
+    def claiming(self, number: int, passed: Iterable[TimedPosition], limit: OvertakingLimit) -> TimedPosition:
+        """This position with that *number*.
 
-        It reaches the *limit* no later than any of them: a request that overtakes this one also delays them.
+        It reaches the *limit* no later than any of the *passed*: a request that overtakes this one also delays them.
         """
-        position = self.position._replace(number=passed[-1].position.number)
-        since = min(one.since + limit.of(one.position) for one in passed) - limit.of(position)
-        return TimedPosition(position, min(since, limit.now))
+        position = self.position._replace(number=number)
+        since = (one.since + limit.of(one.position) - limit.of(position) for one in passed)
+        return TimedPosition(position, min((self.since, *since)))
 
 
 class OvertakingLimit(NamedTuple):
@@ -131,9 +145,9 @@ class OvertakingLimit(NamedTuple):
         return self.now - other.since >= self.of(other.position)
 
 
-def may_overtake(own: Position, waiting: Iterable[Position]) -> bool:
-    """Whether a request in *waiting* has a lower priority. Only then can :func:`join` overtake one."""
-    return any(other.rank > own.rank for other in waiting)
+def may_claim(own: Position, waiting: Iterable[Position]) -> bool:
+    """Whether :func:`join` can find another position than its *own*."""
+    return any(other.rank > own.rank or other.number >= BEHIND > own.number for other in waiting)
 
 
 def may_pass(own: Position, other: TimedPosition, limit: OvertakingLimit, *, equals: bool = False) -> bool:
@@ -145,25 +159,33 @@ def may_pass(own: Position, other: TimedPosition, limit: OvertakingLimit, *, equ
 def join(own: TimedPosition, waiting: Iterable[TimedPosition], limit: OvertakingLimit) -> TimedPosition:
     """The position of a new arrival: its *own*, with the number that it claims, if it claims one.
 
-    It starts at the end of the queue, and overtakes one request after the other. It stops at the first request that
-    does not have a lower priority, or that has reached the *limit*.
+    It starts at the end of the queue, and overtakes one request after the other. It stops at the first that does not have
+    a lower priority, or that has reached the *limit*.
     """
-    return _overtaking(own, own, waiting, limit) or own
+    mine = own.position
+    ahead = [other for other in waiting if other.position < mine or other.position.number >= BEHIND > mine.number]
+    return _overtaking(own, [], ahead, limit) or own.claiming(max(ahead).position.number + 1, [], limit)
 
 
 def _overtaking(
-    own: TimedPosition, start: TimedPosition, waiting: Iterable[TimedPosition], limit: OvertakingLimit
+    own: TimedPosition, passed: list[TimedPosition], ahead: Iterable[TimedPosition], limit: OvertakingLimit
 ) -> TimedPosition | None:
-    """The position of a request that overtakes others from its position *start*; None: it can overtake none."""
-    passed = [] if limit.reached(start) else [start]
-    for other in sorted((other for other in waiting if other.position < start.position), reverse=True):
+    """The first position after the request that stops it. None: there is none.
+
+    :param passed: the requests that it has overtaken already.
+    :param ahead: those that it can overtake. It meets the last of them first.
+    """
+    passed, stop = list(passed), _BEFORE_ALL
+    for other in sorted(ahead, reverse=True):
         if not may_pass(own.position, other, limit):
-            # Several requests can have one number. With that of a passed one, it could come before *other*.
-            passed = [one for one in passed if own.claiming([one], limit).position > other.position]
+            stop = other.position
             break
         passed.append(other)
-    # The start counts, too: a raised request keeps the limit that it has reached.
-    return own.claiming([start, *passed], limit) if passed else None
+    # Several requests can have one number. With that of a passed one, it could come before the one that stops it.
+    numbers = (own.position.number, *(one.position.number for one in passed))
+    places = (own.position._replace(number=number) for number in numbers)
+    joined = min((place for place in places if place > stop), default=None)
+    return joined and own.claiming(joined.number, [one for one in passed if joined < one.position], limit)
 
 
 def reprioritized(
@@ -178,7 +200,11 @@ def reprioritized(
     """
     if own.position.rank > before.position.rank:
         return join(own, waiting, limit)
-    return _overtaking(own, before, waiting, limit)
+    passed = [] if limit.reached(before) else [before]
+    moved = _overtaking(own, passed, [other for other in waiting if other.position < before.position], limit)
+    if moved is None or moved.position > before.position:
+        return None
+    return moved.claiming(moved.position.number, [before], limit)  # it keeps the limit that it has reached
 
 
 class _Queued(Protocol):

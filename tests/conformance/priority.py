@@ -22,6 +22,14 @@ A_MOMENT = timedelta(seconds=0.3)
 BACKGROUND = 168
 """A request of priority 0 or less can be overtaken so many times as long."""
 
+BEHIND = 1 << 62
+"""ZooKeeper and the databases add it to the position of a request of priority 0 or less."""
+
+
+def unclaimed(number: int, priority: int) -> int:
+    """The position of a request that draws this *number*, if it claims no other."""
+    return number if priority > 0 else BEHIND + number
+
 
 class Prioritizing(Suite):
     @where(prioritized=True)
@@ -107,6 +115,24 @@ class Prioritizing(Suite):
             manager.release(lease)
             later.release(daily.granted())
         assert backfill.granted()
+
+    @where(prioritized=True)
+    def test_urgent_work_goes_between_the_daily_runs_that_have_passed_background_work(
+        self, manager: LockManager, connect: Connect
+    ) -> None:
+        manager.acquire(owner="holder", writes=[DAY1])
+        Polling.queued(manager, "backfill", writes=[DAY1], priority=0)
+        first = Polling.queued(manager, "first", writes=[DAY1])
+        wait_until(manager, first.listed().since + 6 * A_MOMENT)
+        for owner in ("second", "third"):
+            Polling.queued(manager, owner, writes=[DAY1])
+        with connect(passing_s=5 * A_MOMENT.total_seconds()) as later:
+            Polling.queued(later, "urgent", writes=[DAY1], priority=9)
+            order = [waiter.owner for waiter in later.waiters(DAY1)]
+            assert order == ["first", "urgent", "second", "third", "backfill"]
+            assert later.force_priority("third", 99, reason="the report is due", user="ops")
+            order = [waiter.owner for waiter in later.waiters(DAY1)]
+            assert order == ["first", "third", "urgent", "second", "backfill"]
 
     @where(prioritized=True, limits=True)
     def test_all_daily_runs_go_before_background_work_in_the_queue_for_permits(

@@ -7,6 +7,7 @@ import re
 from collections import defaultdict
 from typing import TYPE_CHECKING, NamedTuple
 
+from tests.conformance.priority import BEHIND, unclaimed
 from tests.simulation.claims import Claims, Violation
 from tests.simulation.format_checks import FormatChecks
 from tests.simulation.group_checks import GroupChecks
@@ -40,9 +41,9 @@ class Place(NamedTuple):
     @classmethod
     def of(cls, node: Znode) -> Place:
         data = json.loads(node.data)
-        stat = node.stat
-        claim = data.get("place", stat.czxid), data.get("since_ms", stat.ctime_ms)
-        return cls(claim[0], -data.get("priority", 1), stat.czxid, claim[1])
+        stat, priority = node.stat, data.get("priority", 1)
+        own = unclaimed(stat.czxid, priority)
+        return cls(data.get("place", own), -priority, stat.czxid, data.get("since_ms", stat.ctime_ms))
 
 
 NOWHERE = Place(0, 0, 0, 0)
@@ -158,7 +159,7 @@ class Checks:
         now_ms = max((state.written_ms for state in self.states.values()), default=0)
         stand = [(key, state) for key, state in self.states.items() if state.holds or (state.queued and state.places)]
         blocked_keys: set[str] = set()
-        last = Place(1 << 62, 0, 0, 0)
+        last = Place(2 * BEHIND, 0, 0, 0)
         waits = [(key, state) for key, state in self.states.items() if state.waits or state.invited]
         places = [(min(self.tickets[key].values()) if state.in_line else last, key, state) for key, state in waits]
         for _, key, state in sorted(places):

@@ -8,6 +8,7 @@ from collections import defaultdict
 from typing import TYPE_CHECKING, NamedTuple
 
 from airflow_hivelock.locks.model import LeaseLimit, owner_key
+from tests.conformance.priority import BEHIND, unclaimed
 from tests.simulation.claims import Violation
 from tests.simulation.state import HOLDING, ROOT
 
@@ -171,7 +172,12 @@ class GroupChecks:
         return (
             standing[:4]
             if standing
-            else (state.share.place or state.ticket_epoch, -state.priority, state.ticket_epoch, key)
+            else (
+                state.share.place or unclaimed(state.ticket_epoch, state.priority),
+                -state.priority,
+                state.ticket_epoch,
+                key,
+            )
         )
 
     def _owner(self, key: str) -> str:
@@ -231,18 +237,21 @@ class GroupChecks:
         one claims it. After the end of its invitation, a request returns to its old position. It may first wait for locks.
         """
         back = before is not None and before.share is not None and before.share.place == mine.place
-        if mine.place == mine.epoch or back:
+        if back:
             return
+        own = unclaimed(mine.epoch, -mine.rank)
         process = self._checks.states[mine.key].process
         seen, seen_ms = self._checks.claims.began(process)
         for other in self.queues[group].values():
             if other.key == mine.key or not mine[:4] < other[:4] or other.czxid >= seen:
                 continue
-            if other.place < mine.epoch and (other.rank, other.epoch) < (mine.rank, mine.epoch):
+            if other.place >= own and not other.place >= BEHIND > own:
+                continue  # it is behind without being passed
+            if (other.rank, other.epoch) < (mine.rank, mine.epoch):
                 raise Violation(
                     f"{self._owner(mine.key)} ({mine}) passes {self._owner(other.key)} ({other}), as urgent"
                 )
-            if other.place < mine.epoch and self._checks.order.is_over(other.rank, other.placed_ms, seen_ms):
+            if self._checks.order.is_over(other.rank, other.placed_ms, seen_ms):
                 raise Violation(
                     f"{self._owner(mine.key)} ({mine}) passes {self._owner(other.key)} ({other}) for too long"
                 )

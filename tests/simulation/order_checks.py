@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tests.conformance.priority import BACKGROUND
+from tests.conformance.priority import BACKGROUND, BEHIND
 from tests.simulation.claims import Violation
 
 if TYPE_CHECKING:
@@ -38,19 +38,17 @@ class OrderChecks:
         place = min(tickets.values(), default=None)
         if place is None or place.czxid != mine.zxid:
             raise Violation(f"{mine.owner} arrives at {mine.zxid} with tickets of before: {tickets}")
-        if place.at == place.czxid:
-            return
-        if place.at > place.czxid:
+        if place.at % BEHIND > place.czxid:
             raise Violation(f"{mine.owner} claims {place}, which is no place")
         seen, seen_ms = self._checks.claims.began(mine.process)
         back = before is not None and before.old_turn == place.at
         for other, theirs in self._others(key, mine):
             later_ms = place.since_ms + self._passing(place.before) - theirs.since_ms - self._passing(theirs.before)
-            if theirs.at == place.at and theirs > place and max(theirs.czxid, other.zxid) < seen and later_ms > 0:
-                raise Violation(f"{mine.owner} claims {place}, and {other.owner} has {theirs}")
+            if theirs > place and max(theirs.czxid, other.zxid) < seen and later_ms > SLACK_MS:
+                raise Violation(f"{mine.owner} has {place}, and passes {other.owner}, which has {theirs}")
             if theirs > place and theirs.czxid < seen and theirs.before <= place.before - back:
                 raise Violation(f"{mine.owner} ({place}) passes {other.owner} ({theirs}), which is as urgent")
-            if place < theirs < (place.czxid,):
+            if place < theirs and theirs.czxid < place.czxid:
                 self._check_limit(mine, place, other, theirs, seen_ms)
 
     def changed(self, key: str, before: State, after: State, old: Place, new: Place) -> None:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 PARTITIONS = ("w.a/p=0", "w.b/p=0", "w.a/p=1", "w.b/p=1", "w.a/q=0/h=0", "w.a/q=0-1/h=0", "w.a/q=0")
 TABLES = ("w.a", "w.b")
 DATABASE = "w"
-PRIORITIES = (1, 2, 3, 0)
+PRIORITIES = (1, 0, 2, 0)
 
 
 @dataclass

@@ -20,7 +20,7 @@ AWAY_GRANT, INVITED_GRANT, SLOT = DeferredGrant(), DeferredGrant(20.0), Deferred
 
 
 def at(turn: int, priority: int = 1, arrival: int | None = None) -> Position:
-    return Position(turn, -priority, turn if arrival is None else arrival)
+    return Position.unclaimed(turn, priority, turn if arrival is None else arrival)
 
 
 def waits(turn: int, priority: int = 1, *, age: int = 1, gone: bool = False, arrival: int | None = None) -> Other:

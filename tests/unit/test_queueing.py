@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from airflow_hivelock.locks import calls, queueing
 from airflow_hivelock.locks.calls import Call, Earlier, Start
 from airflow_hivelock.locks.model import Lock, LockMode, LockObject
-from airflow_hivelock.locks.queueing import Other, OvertakingLimit, Position, TimedPosition
+from airflow_hivelock.locks.queueing import BEHIND, Other, OvertakingLimit, Position, TimedPosition
 from tests.backends.queue_model import exclude
 from tests.unit.queued import HOUR, LIMIT, NOW, WEEK, at, holds, waits
 
@@ -83,8 +83,11 @@ def test_the_earlier_turn_goes_first_then_the_higher_priority_then_the_earlier_a
         ([(1, 1, HOUR), (2, 1, 5)], 2, 2),
         ([(1, 1, 5), (2, 1, HOUR)], 2, None),
         ([(1, 1, HOUR - 1)], 2, 1),
-        ([(1, 0, WEEK - 1), (2, -3, WEEK - 2)], 1, 1),
-        ([(1, 0, WEEK - 1), (2, -3, WEEK)], 9, None),
+        ([(1, 0, WEEK - HOUR), (2, -3, 5)], 1, None),
+        ([(1, 0, 5), (2, 1, 5), (3, 0, 5), (4, 1, 5)], 2, 2),
+        ([(1, 0, WEEK - 1), (2, -3, WEEK)], 9, BEHIND + 3),
+        ([(1, 0, WEEK), (2, -3, 5)], 9, BEHIND + 2),
+        ([(1, 0, 5), (2, -3, 5)], -1, BEHIND + 2),
         ([(60, 1, 5)], 2, None),
     ],
 )
@@ -94,14 +97,15 @@ def test_a_new_arrival_passes_lower_priorities_from_the_end_within_the_bound(
     places = [waits(turn, of, age=age).timed for turn, of, age in waiting]
     own = TimedPosition(at(50, priority), NOW)
     joined = queueing.join(own, places, LIMIT)
-    assert joined.position == own.position._replace(number=claimed or 50)
+    assert joined.position == own.position._replace(number=own.position.number if claimed is None else claimed)
     passed = next((place for place in places if place.position.number == claimed), own)
     assert joined.since == min(NOW, passed.since + bound(passed) - bound(joined)), "it reaches the limit no later"
 
 
 def test_no_request_is_passed_where_the_bound_is_zero() -> None:
-    own = TimedPosition(at(50, 9), NOW)
-    assert queueing.join(own, [waits(1, 0, age=0).timed], OvertakingLimit(NOW, 0)) == own
+    for priority in (0, 1):
+        first = waits(1, priority, age=0).timed
+        assert queueing.join(TimedPosition(at(50, 9), NOW), [first], OvertakingLimit(NOW, 0)).position > first.position
 
 
 def test_a_turn_that_was_claimed_again_and_again_is_not_passed_after_the_bound() -> None:
@@ -116,16 +120,33 @@ def test_a_turn_that_was_claimed_again_and_again_is_not_passed_after_the_bound()
 def test_who_passes_reaches_the_bound_with_the_first_of_all_that_it_passes() -> None:
     """The second has the position of a backfill's run since a moment ago. The third waits behind it for nearly an hour."""
     backfill, third = waits(1, 0, age=2 * HOUR).timed, waits(5, 1, age=HOUR - 9).timed
-    second = TimedPosition(at(1, 1, 7), NOW - 1)
+    second = TimedPosition(at(3, 1), NOW - 1)
     urgent = queueing.join(TimedPosition(at(50, 5), NOW), [backfill, second, third], LIMIT)
-    assert urgent == TimedPosition(at(1, 5, 50), third.since)
+    assert urgent == TimedPosition(at(3, 5, 50), third.since)
+
+
+def test_who_passes_the_background_reaches_its_bound_no_later() -> None:
+    backfill = waits(1, 0, age=WEEK - 9).timed
+    own = TimedPosition(at(50), NOW)
+    assert queueing.join(own, [backfill], LIMIT) == own._replace(since=NOW + 9 - HOUR)
+
+
+def test_the_urgent_goes_behind_the_daily_run_at_its_bound_and_before_the_others() -> None:
+    """All daily runs have overtaken the backfill, and the first of them has waited for the bound."""
+    backfill = waits(1, 0, age=2 * HOUR).timed
+    daily = [waits(number, age=age).timed for number, age in ((2, HOUR), (3, 9), (4, 5))]
+    own = TimedPosition(at(50, 9), NOW)
+    assert queueing.join(own, [backfill, *daily], LIMIT).position == at(3, 9, 50)
+    raised = queueing.reprioritized(daily[2], own, [backfill, *daily[:2]], LIMIT)
+    assert raised is not None
+    assert raised.position == at(3, 9, 50)
 
 
 def test_a_position_is_not_claimed_before_one_there_that_has_reached_its_bound() -> None:
-    """The daily run has the number of the backfill's run, so there is no number between the two."""
-    backfill, daily = waits(1, 0, age=2 * HOUR).timed, TimedPosition(at(1, 1, 7), NOW - HOUR)
-    own = TimedPosition(at(50, 5), NOW)
-    assert queueing.join(own, [backfill, daily], LIMIT) == own
+    """The two have one number, so there is no number between them."""
+    backfill, second = waits(1, 0, age=2 * HOUR).timed, TimedPosition(Position(BEHIND + 1, -1, 7), NOW - HOUR)
+    joined = queueing.join(TimedPosition(at(50, 5), NOW), [backfill, second], LIMIT)
+    assert joined.position == Position(BEHIND + 2, -5, 50)
 
 
 def test_a_request_that_was_passed_may_hold_all_the_same() -> None:
@@ -147,11 +168,13 @@ def test_a_request_that_was_passed_may_hold_all_the_same() -> None:
         ([(1, 5, 5), (2, 5, 4), (3, 5, 3)], 1, 1, 50),
         ([(1, 5, HOUR), (2, 5, 4)], 1, 1, 50),
         ([(1, 5, HOUR), (2, 1, HOUR)], 1, 3, 50),
-        ([(1, 0, HOUR), (2, 0, HOUR), (3, 0, HOUR)], 2, 1, 1),
-        ([(1, 0, HOUR + 1), (2, 1, HOUR)], 2, 5, 1),
-        ([(1, 1, HOUR), (2, 0, HOUR)], 2, 5, 2),
+        ([(1, 0, HOUR), (2, 0, HOUR), (3, 0, HOUR)], 2, 1, 50),
+        ([(1, 0, HOUR), (2, 0, HOUR), (3, -1, HOUR)], 3, 0, 3),
+        ([(1, 0, HOUR + 1), (2, 1, HOUR)], 2, 5, None),
+        ([(1, 1, HOUR), (2, 0, HOUR)], 2, 5, 50),
         ([(1, 0, WEEK), (2, 0, WEEK)], 2, 5, None),
-        ([(1, 0, HOUR), (2, 1, HOUR)], 2, 5, 1),
+        ([(1, 1, 5), (2, 0, WEEK)], 2, 5, 1),
+        ([(1, 5, 5), (2, 0, WEEK)], 2, 5, 50),
     ],
 )
 def test_a_changed_priority_overtakes_from_its_turn_or_goes_to_the_end(
@@ -169,8 +192,8 @@ def test_a_changed_priority_overtakes_from_its_turn_or_goes_to_the_end(
 
 
 @given(
-    st.lists(st.tuples(st.integers(0, 3), PAUSES), min_size=1, max_size=8),
-    st.lists(st.tuples(st.integers(0, 7), st.integers(0, 3), PAUSES), max_size=8),
+    st.lists(st.tuples(st.integers(-1, 3), PAUSES), min_size=1, max_size=8),
+    st.lists(st.tuples(st.integers(0, 7), st.integers(-1, 3), PAUSES), max_size=8),
 )
 def test_changed_priorities_keep_the_order_and_the_bound(
     arrivals: list[tuple[int, int]], changes: list[tuple[int, int, int]]
@@ -209,7 +232,7 @@ def test_changed_priorities_keep_the_order_and_the_bound(
         assert len({place.position for place, _ in places.values()}) == len(places)
 
 
-@given(st.lists(st.tuples(st.integers(0, 3), PAUSES), max_size=12))
+@given(st.lists(st.tuples(st.integers(-1, 3), PAUSES), max_size=12))
 def test_every_queue_keeps_its_order_and_its_bound(arrivals: list[tuple[int, int]]) -> None:
     """Requests arrive one after another; each joins where the rules say."""
     now, places = NOW, list[TimedPosition]()
@@ -221,6 +244,13 @@ def test_every_queue_keeps_its_order_and_its_bound(arrivals: list[tuple[int, int
                 assert -other.position.rank < priority, "equals and higher priorities are not passed"
                 assert not waited_long(other, now), "no request is passed after the bound"
                 assert joined.position.passed(other.position)
+        ahead = [other for other in places if other.position < joined.position]
+        # Behind background work that has reached its bound, several requests have one number.
+        if ahead and not any(
+            place.position.rank < 0 and place.position.number >= BEHIND for place in [joined, *places]
+        ):
+            last = max(ahead)
+            assert -last.position.rank >= priority or waited_long(last, now), "it goes as far as it may"
         assert joined.position not in [other.position for other in places]
         assert joined.since <= now
         places.append(joined)

@@ -14,6 +14,7 @@ or none in this form of the protocol:
 
 from tests.simulation.mutations import (
     at_once,
+    background,
     changed_priority,
     deferred,
     group_limits,
@@ -37,6 +38,7 @@ __all__ = [
     "MUTATIONS",
     "Mutation",
     "at_once",
+    "background",
     "changed_priority",
     "deferred",
     "group_limits",

@@ -15,6 +15,7 @@ from airflow_hivelock.locks.backends.zookeeper.client import Exists, SetData
 from airflow_hivelock.locks.backends.zookeeper.store import ZooKeeperStore
 from airflow_hivelock.locks.errors import InvalidRequest
 from airflow_hivelock.locks.model import DeferredGrant
+from tests.conformance.priority import BACKGROUND
 from tests.simulation.mutations.mutation import edit, mutation
 from tests.simulation.stage import writes
 from tests.simulation.state import ROOT
@@ -113,9 +114,12 @@ def change_overwrites_the_record(patch: Patch) -> None:
 
 
 def one_is_raised_late(stage: Stage) -> None:
-    ours, mine, urgent = (stage.process(name) for name in ("ours", "mine", "urgent"))
-    person = stage.process("person", passing_s=10.0)
+    names = ("ours", "mine", "urgent", "person")
+    ours, mine, urgent, person = (stage.process(name, passing_s=10.0) for name in names)
     ours.gets("a", [], ["w.a"])
+    mine.asks("reached", [], ["w.a"], priority=0).poll()
+    stage.schedule.quiet = True  # time may jump
+    stage.schedule.sleep(10.0 * BACKGROUND)
     mine.asks("b", [], ["w.a"], priority=0).poll()
     urgent.asks("u", [], ["w.a"], priority=5).poll()
     stage.schedule.sleep(12)
@@ -126,7 +130,7 @@ def one_is_raised_late(stage: Stage) -> None:
 @mutation(one_is_raised_late)
 def raised_after_the_bound(patch: Patch) -> None:
     """It goes before one that has its turn, and has waited for the bound."""
-    edit(patch, queueing, "_overtaking", " if own.claiming([one], limit).position > other.position", "")
+    edit(patch, queueing, "_overtaking", " if place > stop", "")
 
 
 def one_is_lowered(stage: Stage) -> None:
@@ -146,7 +150,7 @@ def one_is_lowered(stage: Stage) -> None:
 @mutation(one_is_lowered)
 def lowered_keeps_its_turn(patch: Patch) -> None:
     """It stays before those that are as urgent by now."""
-    edit(patch, queueing, "reprioritized", "if own.position.rank > before.position.rank:", "if False:")
+    edit(patch, queueing, "reprioritized", "return join(own, waiting, limit)", "return before")
 
 
 def one_is_raised_before_equals(stage: Stage) -> None:

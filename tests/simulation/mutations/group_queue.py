@@ -8,7 +8,7 @@ import pytest
 
 from airflow_hivelock.locks import queueing
 from airflow_hivelock.locks.backend import Blocked, NeedsSlot
-from airflow_hivelock.locks.backends.zookeeper import listings, nodes, permits, waiting
+from airflow_hivelock.locks.backends.zookeeper import listings, nodes, permits
 from airflow_hivelock.locks.backends.zookeeper import start as starting
 from airflow_hivelock.locks.backends.zookeeper.acquisition import ZooKeeperAcquisition
 from airflow_hivelock.locks.backends.zookeeper.client import Children, Delete
@@ -69,7 +69,7 @@ def a_newcomer_finds_a_free_lease(stage: Stage) -> None:
 @mutation(a_newcomer_finds_a_free_lease)
 def newcomers_go_first(patch: Patch) -> None:
     """A permit is free, and its first waiter is not yet woken."""
-    edit(patch, GroupLook, "free", "else Position.newcomer(mine.priority)", "else Position(0, 0, 0)")
+    edit(patch, GroupLook, "free", "else AFTER_ALL", "else Position(0, 0, 0)")
 
 
 def first_in_its_group_and_blocked_by_locks(stage: Stage) -> None:
@@ -116,7 +116,13 @@ def tickets_kept_away(patch: Patch) -> None:
 @mutation(first_in_its_group_and_blocked_by_locks)
 def place_lost_while_blocked_by_locks(patch: Patch) -> None:
     """Whoever has waited for a table begins at the end of its group's queue, again and again."""
-    edit(patch, Parked, "of", "record.share.place or record.ticket_epoch", "record.ticket_epoch + record.version + 1")
+    edit(
+        patch,
+        Parked,
+        "of",
+        "share.place or Position.unclaimed(epoch, record.priority, epoch).number",
+        "epoch + record.version + 1",
+    )
 
 
 def one_ahead_in_its_group_dies(stage: Stage) -> None:
@@ -185,7 +191,7 @@ def a_more_urgent_one_comes(stage: Stage) -> None:
 @mutation(a_more_urgent_one_comes)
 def places_in_groups_not_claimed(patch: Patch) -> None:
     """The more urgent waits for a lease behind the less urgent."""
-    patch.setattr(waiting, "claimed", lambda *given: None)
+    patch.setattr(queueing, "may_claim", lambda own, waiting: False)
 
 
 @mutation(a_more_urgent_one_comes)
@@ -198,7 +204,7 @@ def passed_in_groups_for_ever(patch: Patch) -> None:
 def equals_passed_in_groups(patch: Patch) -> None:
     """A later request goes before an earlier one of the same priority."""
     edit(patch, queueing, "may_pass", "other.position.rank > own.rank", "other.position.rank >= own.rank")
-    patch.setattr(queueing, "may_overtake", lambda own, waiting: True)
+    patch.setattr(queueing, "may_claim", lambda own, waiting: True)
 
 
 def a_more_urgent_one_is_left_alone(stage: Stage) -> None:
@@ -217,7 +223,7 @@ def a_more_urgent_one_is_left_alone(stage: Stage) -> None:
 @mutation(a_more_urgent_one_is_left_alone)
 def age_of_a_claimed_place_forgotten(patch: Patch) -> None:
     """Whoever claims a place makes it young again, and the next one passes."""
-    edit(patch, permits, "park", "placed_ms=taken.since_ms", "placed_ms=store.time_ms()")
+    edit(patch, permits, "park", "placed_ms=own.since", "placed_ms=store.time_ms()")
 
 
 def taken_up_while_it_is_parked(stage: Stage) -> None:

@@ -173,40 +173,6 @@ def passed_without_a_bound(patch: Patch) -> None:
     edit(patch, queueing, "may_pass", " and not limit.reached(other)", "")
 
 
-def the_daily_run_comes_late(stage: Stage) -> None:
-    ours, mine, daily, later = (stage.process(name, passing_s=10.0) for name in ("ours", "mine", "daily", "later"))
-    held = ours.gets("a", [], ["w.a"])
-    backfill = mine.asks("b", [], ["w.a"], priority=0)
-    backfill.poll()
-    stage.schedule.sleep(20.0)
-    first = daily.asks("d", [], ["w.a"])
-    first.poll()
-    urgent = later.asks("u", [], ["w.a"], priority=5)
-    urgent.poll()
-    ours.releases(held)
-    later.releases(urgent.lease())
-    daily.releases(first.lease())
-    backfill.lease()
-
-
-@mutation(the_daily_run_comes_late, theme=URGENT)
-def background_has_no_bound_of_its_own(patch: Patch) -> None:
-    """The daily run waits until the runs of a backfill have ended that have waited for longer than the bound."""
-    patch.setattr(queueing, "BACKGROUND", 1)
-
-
-@mutation(the_daily_run_comes_late, theme=URGENT)
-def claimed_place_has_the_time_of_background(patch: Patch) -> None:
-    """A more urgent run waits for the daily run, as if that had waited as long as the backfill."""
-    edit(patch, TimedPosition, "claiming", "one.since + limit.of(one.position)", "one.since + limit.of(position)")
-
-
-@mutation(seed=10_000_507)
-def only_the_last_of_the_passed_counts(patch: Patch) -> None:
-    """Others pass it for longer than they may pass one that waits behind it."""
-    edit(patch, TimedPosition, "claiming", "for one in passed)", "for one in passed[-1:])")
-
-
 def one_is_passed_through_another(stage: Stage) -> None:
     ours, mine, urgent = (stage.process(name, passing_s=10.0) for name in ("ours", "mine", "urgent"))
     held = ours.gets("a", [], ["w.a"])
@@ -249,7 +215,7 @@ def two_are_as_urgent(stage: Stage) -> None:
 def equals_passed(patch: Patch) -> None:
     """First come, first served does not hold."""
     edit(patch, queueing, "may_pass", "other.position.rank > own.rank", "other.position.rank >= own.rank")
-    patch.setattr(queueing, "may_overtake", lambda own, waiting: True)
+    patch.setattr(queueing, "may_claim", lambda own, waiting: True)
 
 
 def the_urgent_one_restarts(stage: Stage) -> None:

@@ -219,7 +219,7 @@ class DatabaseAcquisition:
             [one.other(now_us, frees=store.frees) for one in found] for found in (entered.conflicting, entered.group)
         )
         limit, deferred = OvertakingLimit(now_us, store.passing_us), self._request.deferred
-        joins = mine.timed(entered.number, now_us)
+        joins = mine.joining(entered.number, now_us)
         joins = self._back(transaction, mine, joins, conflicting, limit) or joins
         asking = mine.undecided(joins, now_us, deferred, entered.stored)
         decision = queueing.decide(asking, conflicting, group, limit)

@@ -149,7 +149,7 @@ def reprioritize(store: Store, owner: str, priority: int, *, reason: str, user: 
             if (mine.locks, mine.group_key) != (locks.locks, locks.group_key):
                 return None
             again = mine._replace(priority=priority, place=number, epoch=number, ahead=None, watched=0)
-            before, own = mine.timed(mine.turn, mine.turn_us), again.timed(number, now_us)
+            before, own = mine.timed(mine.turn, mine.turn_us), again.joining(number, now_us)
             waiting = queueing.overtakable(one.other(now_us, frees=store.frees) for one in entered.conflicting)
             moved = rules.reprioritized(owner, before, own, waiting, OvertakingLimit(now_us, store.passing_us))
             if not store.end(transaction, State.FREE, "queued", of_place=mine.place).count:

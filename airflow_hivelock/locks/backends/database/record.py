@@ -92,7 +92,7 @@ class Record(NamedTuple):
     :param given: the locks that partial releases have given back, as *locks*; "": none.
     :param whole: objects that are SHARED for their own sake although other locks are below them, one name per line.
     :param works: the work, as JSON.
-    :param turn: :attr:`.Position.number` in the queue for its locks: the store's number when it began to wait there, or
+    :param turn: :attr:`.Position.number` in the queue for its locks, by the store's number when it began to wait there, or
         a claimed one. 0: it does not wait for locks. AWAY keeps the turn that it had while it was invited.
     :param turn_us: when *turn* was first taken; a claimed one is older than the request.
     :param old_turn: and *old_turn_us*: the turn that it had when its invitation ended, which it may take again. 0:
@@ -207,6 +207,10 @@ class Record(NamedTuple):
         """Its position with that *number*, first taken then."""
         return TimedPosition(Position(number, -self.priority, self.place), since_us)
 
+    def joining(self, number: int, since_us: int) -> TimedPosition:
+        """Its position if it joins a queue with that *number*, drawn for it."""
+        return TimedPosition(Position.unclaimed(number, self.priority, self.place), since_us)
+
     @property
     def old(self) -> TimedPosition | None:
         """The position that it had when its invitation ended, unless it waits for its locks again."""
@@ -225,7 +229,7 @@ class Record(NamedTuple):
         waits = self.timed(self.turn, self.turn_us) if self.turn else None
         # In no queue yet, it arrives now, no matter when its owner first asked. Its wait for locks counts for the limit on
         # overtaking.
-        arrival, (most, weight) = self.timed(self.place, self.turn_us if self.turn else now_us), self.terms(stored)
+        arrival, (most, weight) = self.joining(self.place, self.turn_us if self.turn else now_us), self.terms(stored)
         if most and not self.invited:
             permits.check(self.owner, self.lease_group, weight, most)
         return Undecided(arrival, now, waits, parked, most, deferred, self.invited, weight)

@@ -57,7 +57,7 @@ class Entry:
 
     def timed_by(self, number: int, since: datetime) -> TimedPosition:
         """Its position if it joins a queue with that *number*."""
-        return TimedPosition(Position(number, -self.request.priority, self.number), microseconds(since))
+        return TimedPosition(Position.unclaimed(number, self.request.priority, self.number), microseconds(since))
 
     @property
     def timed(self) -> TimedPosition:

@@ -130,7 +130,7 @@ class Requests:
         """
         assert entry.among_locks is not None
         owner, at = entry.request.owner, self.now()
-        own = TimedPosition(Position(number := next(self.numbers), -priority, number), microseconds(at))
+        own = TimedPosition(Position.unclaimed(number := next(self.numbers), priority, number), microseconds(at))
         waiting = queueing.overtakable(self._conflicting(entry))
         moved = rules.reprioritized(owner, entry.among_locks, own, waiting, self._limit(at))
         entry.request = replace(entry.request, priority=priority)

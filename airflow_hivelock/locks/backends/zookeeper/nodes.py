@@ -24,6 +24,7 @@ from airflow_hivelock.locks.backends.zookeeper.namespace import Nodes, hives_ord
 from airflow_hivelock.locks.backends.zookeeper.record import State
 from airflow_hivelock.locks.errors import AccessDenied, LockLost, Unsupported
 from airflow_hivelock.locks.model import Lock, LockMode
+from airflow_hivelock.locks.queueing import AFTER_ALL
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -149,7 +150,9 @@ def _before(tickets: Iterable[Ticket], record: Record, position: Position) -> li
     # By the record: if UNLOCK TABLE has deleted the oldest node, a returned lease is lost. It must not be given back.
     since = min(record.node_zxids)
     older = {ticket.path: ticket for ticket in tickets if ticket.zxid < since}
-    before = queueing.earlier(position, {path: ticket.position for path, ticket in older.items()})
+    # Granted at once, it has not looked whether the requests that it has overtaken have lock nodes.
+    end = AFTER_ALL if position.arrival == since else position
+    before = queueing.earlier(end, {path: ticket.position for path, ticket in older.items()})
     return [older[path] for path in reversed(before)]
 
 

@@ -29,11 +29,10 @@ from airflow_hivelock.locks.backends.zookeeper.client import (
     SetData,
     Sync,
 )
-from airflow_hivelock.locks.backends.zookeeper.queue import Claim
 from airflow_hivelock.locks.backends.zookeeper.record import PERMIT, Record, Share, State
 from airflow_hivelock.locks.errors import InvalidRequest, StoreCorrupted, StoreUnavailable
 from airflow_hivelock.locks.model import Blocker, Group, LockMode, owner_key
-from airflow_hivelock.locks.queueing import Position, TimedPosition
+from airflow_hivelock.locks.queueing import AFTER_ALL, Position, TimedPosition
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -88,7 +87,9 @@ class Parked(NamedTuple):
     def of(cls, record: Record) -> Parked:
         """The entry that *record*'s request gets by its next write. A name is used only once."""
         assert record.share is not None
-        number, since_ms = record.share.place or record.ticket_epoch, record.share.placed_ms
+        share, epoch = record.share, record.ticket_epoch
+        number = share.place or Position.unclaimed(epoch, record.priority, epoch).number
+        since_ms = share.placed_ms
         name = f"{record.lease_id}-{record.version + 1}-{number}-{record.priority}-{since_ms}"
         return cls(number, -record.priority, record.ticket_epoch, record.key, name, since_ms)
 
@@ -134,7 +135,7 @@ class GroupLook(NamedTuple):
         A newcomer has no entry, and comes after all waiters.
         """
         weight, most = self.terms(mine)
-        position = entry.position if entry else Position.newcomer(mine.priority)
+        position = entry.position if entry else AFTER_ALL
         waiting = [other.position for other in self.parked if other.key != mine.key]
         may = rules.free(position, weight, most, len(self.numbers), waiting)
         return rules.numbers(self.numbers, weight) if may else None
@@ -245,13 +246,11 @@ def park(store: ZooKeeperStore, record: Record, passing_s: float) -> Record:
     assert share is not None
     if not share.place:
         others = [other for other in look(store, share).parked if other.key != record.key]
-        claimed = None
-        if queueing.may_overtake(Position.newcomer(record.priority), [other.position for other in others]):
+        own = TimedPosition(Parked.of(record).position, record.asked_ms or store.time_ms())
+        if queueing.may_claim(own.position, [other.position for other in others]):
             limit = waiting.overtaking_limit(store, passing_s)
-            own = TimedPosition(Position.newcomer(record.priority), limit.now)
-            claimed = waiting.claimed(queueing.join(own, [other.timed for other in others], limit))
-        taken = claimed or Claim(record.ticket_epoch, record.asked_ms or store.time_ms())
-        share = share._replace(place=taken.zxid, placed_ms=taken.since_ms)
+            own = queueing.join(own, [other.timed for other in others], limit)
+        share = share._replace(place=own.position.number, placed_ms=own.since)
     share = share._replace(permit=None)
     parked = replace(record, state=State.PARKED, written=0, placeholders=(), share=share, permits=())
     return replace(parked, share=share._replace(ticket=Parked.of(parked).name))

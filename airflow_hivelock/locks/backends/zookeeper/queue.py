@@ -48,9 +48,12 @@ _ANY = "A"
 
 
 class Claim(NamedTuple):
-    """The number of another request's position, and when it was first taken, by the store's clock."""
+    """The number that a position claims, and when that was first taken, by the store's clock.
 
-    zxid: int
+    None: it has its own number. It has overtaken requests in the background that reach their limit soon.
+    """
+
+    number: int | None
     since_ms: int
 
 
@@ -88,7 +91,8 @@ class Ticket:
 
 def position(zxid: int, priority: int, claim: Claim | None) -> Position:
     """The position of tickets created at *zxid*, the same in all queues."""
-    return Position(claim.zxid if claim else zxid, -priority, zxid)
+    own = Position.unclaimed(zxid, priority, zxid)
+    return own._replace(number=claim.number) if claim and claim.number is not None else own
 
 
 def ticket_units(locks: Iterable[Lock]) -> dict[str, tuple[Lock, ...]]:
@@ -353,7 +357,8 @@ def _ticket_data(
 ) -> bytes:
     data: dict[str, Any] = {**stamp.fields(), "owner": owner, "locks": locks_to_json(locks)}
     data |= {"priority": priority} if priority != 1 else {}
-    data |= {"place": claim.zxid, "since_ms": claim.since_ms} if claim else {}
+    data |= {"place": claim.number} if claim and claim.number is not None else {}
+    data |= {"since_ms": claim.since_ms} if claim else {}
     return json.dumps(data, separators=(",", ":")).encode()
 
 
@@ -371,9 +376,9 @@ def _decode(path: str, node: Node) -> Ticket:
         owner, priority = validate.text(data["owner"], "owner"), data.get("priority", 1)
         validate.number(abs(priority), "priority", MAX_PRIORITY)
         claim = None
-        if "place" in data:
-            since_ms = validate.number(data["since_ms"], "since_ms", validate.MOST_MS)
-            claim = Claim(validate.number(data["place"], "place", stat.czxid - 1), since_ms)
+        if "since_ms" in data:
+            place = validate.number(data["place"], "place") if "place" in data else None
+            claim = Claim(place, validate.number(data["since_ms"], "since_ms", validate.MOST_MS))
         key, epoch, since_ms = name[0], int(name[1]), stat.ctime_ms
         made = path, key, epoch, owner, stat.czxid, since_ms, locks, priority, claim, stat.version
         return Ticket(*made, stamp=stamp)

@@ -22,7 +22,7 @@ from airflow_hivelock.locks.backends.zookeeper.start import Again, lost
 from airflow_hivelock.locks.backends.zookeeper.waiting import Lookout
 from airflow_hivelock.locks.errors import LockLost, RequestTooLarge
 from airflow_hivelock.locks.model import Blocker, Lease
-from airflow_hivelock.locks.queueing import Position, Ruling
+from airflow_hivelock.locks.queueing import AFTER_ALL, Ruling
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from airflow_hivelock.locks.backends.zookeeper.record import Record
     from airflow_hivelock.locks.backends.zookeeper.store import Snapshot, ZooKeeperStore
     from airflow_hivelock.locks.model import Lock, LockObject, LockRequest
+    from airflow_hivelock.locks.queueing import Position
 
 _NO_POSITION = 1 << 63
 """Later than every write."""
@@ -141,7 +142,7 @@ class Turn:
 
     def wait_for(self, record: Record, ahead: Sequence[Ticket]) -> Blocked | None:
         """Watch the nearest ticket ahead. None: look again."""
-        position = self.position or Position.newcomer(record.priority)
+        position = self.position or AFTER_ALL
         return waiting.wait(Lookout(self.store, record, self.wake, self._check_mine), position, ahead)
 
     def wait_for_permit(self, parked: Record) -> Blocked | GroupLook | None:

@@ -109,15 +109,15 @@ def claim(store: ZooKeeperStore, mine: Record, tickets: Sequence[Ticket], passin
     A request with an ended invitation claims its old position, if it may.
     """
     newcomer = Position.newcomer(mine.priority)
-    if not mine.old and not queueing.may_overtake(newcomer, [ticket.position for ticket in tickets]):
+    if not mine.old and not queueing.may_claim(newcomer, [ticket.position for ticket in tickets]):
         return None
     waiting, limit = _waiting(store, mine), overtaking_limit(store, passing_s)
     own = TimedPosition(newcomer, limit.now)
     if mine.old:
         passed = [invitations.passed(timed, _named(one), mine.locks, one.locks) for timed, one in waiting]
         if back := invitations.come_back(own, mine.old, _named(mine), passed, limit):
-            return claimed(back)
-    return claimed(queueing.join(own, [timed for timed, _ in waiting], limit))
+            return claimed(own, back)
+    return claimed(own, queueing.join(own, [timed for timed, _ in waiting], limit))
 
 
 def overtaking_limit(store: ZooKeeperStore, passing_s: float) -> OvertakingLimit:
@@ -137,10 +137,12 @@ def _waiting(store: ZooKeeperStore, mine: Record) -> list[tuple[TimedPosition, R
     ]
 
 
-def claimed(joins: TimedPosition) -> Claim | None:
-    """The claim of a request that *joins* a queue there; None: it goes after all others."""
-    own = Position.newcomer(0).number
-    return None if joins.position.number == own else Claim(joins.position.number, joins.since)
+def claimed(own: TimedPosition, joins: TimedPosition) -> Claim | None:
+    """The claim of a request that *joins* a queue there; None: it keeps its *own* position."""
+    if joins == own:
+        return None
+    number = joins.position.number
+    return Claim(None if number == own.position.number else number, joins.since)
 
 
 def reprioritized(
@@ -163,7 +165,7 @@ def reprioritized(
     limit = overtaking_limit(store, passing_s)
     own = TimedPosition(Position.newcomer(priority), limit.now)
     waiting = [timed for timed, _ in _waiting(store, record)]
-    return moved, claimed(rules.reprioritized(record.owner, tickets[0].timed, own, waiting, limit))
+    return moved, claimed(own, rules.reprioritized(record.owner, tickets[0].timed, own, waiting, limit))
 
 
 def _named(record: Record) -> list[LockObject]:

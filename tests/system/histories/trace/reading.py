@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow_hivelock.locks.backends.zookeeper.layout import Layout, LockData, LockNode
 from airflow_hivelock.locks.model import LockObject, owner_key
+from tests.conformance.priority import unclaimed
 from tests.system.histories.trace.state import ABSENT, INVITED, NOTHING, Life, Node, Owner, Record, State, Step, Ticket
 
 if TYPE_CHECKING:
@@ -127,7 +128,11 @@ class _Change:
         else:
             data = json.loads(write.data)
             made = tickets[unit].made if unit in tickets else self.zxid
-            tickets[unit] = Ticket(made, data.get("place", made), tuple(sorted(read_locks(data["locks"]).items())))
+            tickets[unit] = Ticket(
+                made,
+                data.get("place", unclaimed(made, data.get("priority", 1))),
+                tuple(sorted(read_locks(data["locks"]).items())),
+            )
         self._set(key, tickets=tickets)
 
     def _group(self, group: str, kind: str, name: str, write: Write) -> None:

@@ -10,6 +10,8 @@ import math
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, NamedTuple
 
+from tests.conformance.priority import unclaimed
+
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
@@ -140,7 +142,7 @@ class Owner:
     def position_in_group(self) -> tuple[int, int, int]:
         """In a database, its order in the queue of its group. A request that never waited there is as old as its place."""
         place = self.record.ticket_epoch
-        return int(self.record.parked or place), -self.record.priority, place
+        return int(self.record.parked or unclaimed(place, self.record.priority)), -self.record.priority, place
 
     def __str__(self) -> str:
         record = self.record
