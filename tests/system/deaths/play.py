@@ -128,8 +128,9 @@ class Play:
     def writing(self, count: int = 1, day: str = DAY) -> int:
         """Wait until that many have begun to write, and the lock is held; the last one's process id."""
         self.until(lambda: len(self.lives(day)) >= count, f"{count} writers")
-        assert self.owners(day), "it writes, and nobody holds"
-        return self.lives(day)[-1].pid
+        lives, tasks = self.lives(day), self.stage.af.task_instances
+        assert self.owners(day), f"{len(lives)} wrote, and nobody holds: {lives}, {self._waiters()}, {[*map(str, tasks())]}"
+        return lives[-1].pid
 
     def owners(self, day: str = DAY) -> list[str]:
         return [holder.owner for holder in self.stage.manager.show(f"{self.table}/{day}")]
