@@ -17,7 +17,7 @@ from airflow_hivelock.locks.invalid import printable
 from airflow_hivelock.locks.model import Lease
 from airflow_hivelock.locks.pending import Patience
 from airflow_hivelock.operators.acquiring import AcquiresLocks
-from airflow_hivelock.operators.arguments import check_span
+from airflow_hivelock.operators.arguments import as_written, check_span
 from airflow_hivelock.operators.force_unlock import by_whom
 from airflow_hivelock.operators.passed import check_lease_dag_id, current_lease, is_foreign
 from airflow_hivelock.operators.releasing import (
@@ -143,6 +143,11 @@ class HiveUnlockOperator(Linked, ReleasesLocks, BaseOperator):
         check_lease_dag_id(self.task_id, lease_dag_id, lease)
         if lease_dag_id is not None and objects is not None:
             raise InvalidRequest(f"{self.task_id}: lease_dag_id releases whole leases. Remove objects")
+        if objects is not None:
+            try:
+                rules.objects("objects", as_written(objects, self.get_dag()))
+            except InvalidRequest as error:
+                raise InvalidRequest(f"{self.task_id}: {error}") from error
         self.objects = objects
         self.lease = lease
         self.lease_dag_id = lease_dag_id

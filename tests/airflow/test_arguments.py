@@ -241,9 +241,17 @@ def test_a_force_release_that_cannot_be_meant_is_refused(options: dict[str, Any]
         HiveForceUnlockOperator(task_id="t", **options)
 
 
-def test_an_unlock_s_patience_is_a_time_span() -> None:
-    with pytest.raises(InvalidRequest, match=r"work_timeout=60 is invalid\. Use a timedelta"):
-        HiveUnlockOperator(**TASK, work_timeout=60)  # type: ignore[arg-type]
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"work_timeout": 60}, r"work_timeout=60 is invalid\. Use a timedelta"),
+        ({"objects": "dw.t"}, r"objects='dw.t' must be a list of names"),
+        ({"objects": ["dw.t/dt={{ ds }}", "dw.t/dt"]}, "'dt' is not a partition level"),
+    ],
+)
+def test_an_unlock_that_cannot_be_meant_is_refused(options: dict[str, Any], said: str) -> None:
+    with pytest.raises(InvalidRequest, match=f"^t: .*{said}"):
+        HiveUnlockOperator(task_id="t", **options)
 
 
 def test_to_look_at_names_costs_a_dag_of_hundreds_of_tasks_next_to_nothing() -> None:

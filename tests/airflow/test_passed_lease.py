@@ -117,7 +117,7 @@ def test_a_template_that_rendered_to_no_text_is_no_lease(manager: LockManager, u
     with dag(params={"lease": ""}) as uses:
         use.task("{{ params.lease }}", lease_dag_id="payroll")
     assert use.state(uses) == "failed"
-    assert "is not a lease" in use.errors[0]
+    assert "is not a lease (it is of type str)" in use.errors[0]
 
 
 @pytest.mark.parametrize("kind", [WORKS])

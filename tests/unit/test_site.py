@@ -218,8 +218,9 @@ def test_a_file_that_is_none_is_refused(data: bytes, said: str) -> None:
 
 
 def test_a_file_that_is_not_there_is_refused(tmp_path: Path) -> None:
-    for file in (tmp_path / "none.xml", tmp_path, "/dev/zero"):
-        with pytest.raises(InvalidRequest, match="cannot be read"):
+    absent, other = "no such file", "it is no regular file"
+    for file, said in ((tmp_path / "none.xml", absent), (tmp_path, other), ("/dev/zero", other)):
+        with pytest.raises(InvalidRequest, match=rf"cannot be read \({said}\)"):
             Site.read(str(file))
 
 

@@ -61,7 +61,7 @@ class Site:
         """
         try:
             if not Path(file).is_file():  # opening a pipe would wait until another process writes to it
-                raise OSError("no such file")
+                raise OSError("it is no regular file" if Path(file).exists() else "no such file")
             with Path(file).open("rb") as opened:
                 data = opened.read(MOST_BYTES + 1)
         except (OSError, ValueError) as error:

@@ -241,6 +241,8 @@ class Lease:
         :raises UpgradeNeeded: *data* needs a reader of a later format.
         """
         try:
+            if not isinstance(data, dict):
+                raise TypeError(f"it is of type {type(data).__name__}")
             data = dict(data)
             stamp = formats.take(data, _PASSED, "a passed lease")
             validate.texts(data, ("id", "owner", "since"))

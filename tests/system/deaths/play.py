@@ -129,7 +129,9 @@ class Play:
         """Wait until that many have begun to write, and the lock is held; the last one's process id."""
         self.until(lambda: len(self.lives(day)) >= count, f"{count} writers")
         lives, tasks = self.lives(day), self.stage.af.task_instances
-        assert self.owners(day), f"{len(lives)} wrote, and nobody holds: {lives}, {self._waiters()}, {[*map(str, tasks())]}"
+        assert self.owners(day), (
+            f"{len(lives)} wrote, and nobody holds: {lives}, {self._waiters()}, {[*map(str, tasks())]}"
+        )
         return lives[-1].pid
 
     def owners(self, day: str = DAY) -> list[str]:
