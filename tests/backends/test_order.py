@@ -14,7 +14,7 @@ import pytest
 from airflow_hivelock.locks import Lease, LockManager, Superseded, connect, rules
 from airflow_hivelock.locks.backend import NeedsSlot
 from airflow_hivelock.locks.backends.memory import MemoryBackend
-from airflow_hivelock.locks.errors import LeaseMismatch, LockTimeout
+from airflow_hivelock.locks.errors import InvalidRequest, LeaseMismatch, LockTimeout
 from airflow_hivelock.locks.model import DeferredGrant, LeaseLimit
 
 if TYPE_CHECKING:
@@ -36,6 +36,7 @@ DEFERRED = [
     DeferredGrant(has_slot=True),
     DeferredGrant(has_slot=True),
 ]
+PRIORITIES = [1, 1, 1, 2, 3, 0, 0, -1]
 STEPS = 120
 RUNS = 200 if os.environ.get("FULL") else 8
 
@@ -63,13 +64,15 @@ class Twins:
         acts: list[Callable[[], None]] = [self._ask, self._ask]
         acts += [lambda: self._poll(self._random.choice(waiting))] * 3 if waiting else []
         acts += [lambda: self._withdraw(self._random.choice(waiting))] if waiting else []
+        acts += [lambda: self._prioritize(self._random.choice(waiting))] if waiting else []
         acts += [lambda: self._release(self._random.choice(held))] * 2 if held else []
         self._random.choice(acts)()
         if any(asked.pending[0].request.deferred == BRIEF for asked in self._asked.values()):
             time.sleep(0.005)  # by the next step its invitation is over, by the clocks of both stores
-        # In the order of each queue: positions of different queues have no order among them.
+        # In the order of each queue: positions of different queues have no order among them, nor have those in none.
         listed = [
-            sorted(map(_shown, manager.waiters()), key=lambda shown: shown[1].value) for manager in self._managers
+            sorted(map(_shown, manager.waiters()), key=lambda shown: (shown[1].value, "" if shown[2] else shown[0]))
+            for manager in self._managers
         ]
         assert listed[0] == listed[1], "\n".join(self.said)
 
@@ -81,7 +84,7 @@ class Twins:
             owner,
             objects[1:],
             objects[:1],
-            priority=choose.choice([1, 1, 1, 2, 3]),
+            priority=choose.choice(PRIORITIES),
             limit=choose.choice(LIMITS),
             deferred=choose.choice(DEFERRED),
             wait=choose.random() < 0.8,
@@ -98,6 +101,11 @@ class Twins:
         outcomes = [_outcome(one, one.request) for one in asked.pending]
         if self._compared(outcomes):
             asked.leases = [lease for lease in outcomes if isinstance(lease, Lease)]
+
+    def _prioritize(self, owner: str) -> None:
+        priority = self._random.choice(PRIORITIES)
+        self.said.append(f"priority {priority} of {owner}")
+        self._compared([_changed(manager, owner, priority) for manager in self._managers])
 
     def _withdraw(self, owner: str) -> None:
         self.said.append(f"withdraw {owner}")
@@ -130,6 +138,13 @@ def _outcome(pending: PendingLease, request: LockRequest) -> Any:
         return error
     assert request.deferred or not isinstance(outcome, NeedsSlot)
     return outcome
+
+
+def _changed(manager: LockManager, owner: str, priority: int) -> Any:
+    try:
+        return [None, owner][manager.force_priority(owner, priority, reason="urgent", user="ops")]
+    except InvalidRequest as error:
+        return error
 
 
 def _shown(waiter: Any) -> tuple[Any, ...]:
