@@ -85,6 +85,7 @@ async def test_without_patience_it_fails_at_once(manager: LockManager, triggerer
         ("dw.delays/dt={{ ds }}", None, "'ds' is undefined. The run has no logical date. Trigger it with one"),
         ("dw.delays/dt={{ dag_run.logical_date }}", None, "is None"),
         ("dw.delays/dt={{ params.get('day', '') }}", DAY, "'dt=' is not a partition level"),
+        ("{{ params.get('day', '') }}", DAY, "', '') }}\" renders to no name in this run"),
         ("dw.delays/dt={{ 1 / 0 }}", DAY, "ZeroDivisionError"),
     ],
 )
