@@ -69,7 +69,6 @@ BACKGROUND = 168
 A daily run must go before a rerun that takes a weekend. But the rerun must end, so its requests also have a limit.
 """
 
-
 BEHIND = 1 << 62
 """Added to the number of a request in the background: it is larger than each number that a store draws.
 
@@ -98,7 +97,7 @@ class Position(NamedTuple):
 
     @classmethod
     def newcomer(cls, priority: int) -> Position:
-        """The position of a request that has no number yet. It comes after all others, or before the background."""
+        """The last position, in the background or before it, of a request that has no number yet."""
         return cls.unclaimed(BEHIND - 1, priority, _LAST)
 
     def passed(self, other: Position) -> bool:

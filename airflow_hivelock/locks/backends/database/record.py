@@ -92,8 +92,9 @@ class Record(NamedTuple):
     :param given: the locks that partial releases have given back, as *locks*; "": none.
     :param whole: objects that are SHARED for their own sake although other locks are below them, one name per line.
     :param works: the work, as JSON.
-    :param turn: :attr:`.Position.number` in the queue for its locks, by the store's number when it began to wait there, or
-        a claimed one. 0: it does not wait for locks. AWAY keeps the turn that it had while it was invited.
+    :param turn: :attr:`.Position.number` in the queue for its locks: the store's number when it began to wait there, larger
+        in the background, or a claimed one. 0: it does not wait for locks. AWAY keeps the turn that it had while it was
+        invited.
     :param turn_us: when *turn* was first taken; a claimed one is older than the request.
     :param old_turn: and *old_turn_us*: the turn that it had when its invitation ended, which it may take again. 0:
         none.
