@@ -88,7 +88,9 @@ def the_queue_is_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def every_arrival_passes(monkeypatch: pytest.MonkeyPatch) -> None:
     """A new arrival takes the turn of the first that waits, of whatever priority."""
-    monkeypatch.setattr(queueing, "join", lambda own, waiting, limit: own.claiming([min(waiting, default=own)], limit))
+    monkeypatch.setattr(
+        queueing, "join", lambda own, waiting, limit: own.claiming(min(waiting, default=own).position.number, [], limit)
+    )
 
 
 def release_leaves_rows(monkeypatch: pytest.MonkeyPatch) -> None:
