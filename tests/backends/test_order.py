@@ -69,7 +69,7 @@ class Twins:
         self._random.choice(acts)()
         if any(asked.pending[0].request.deferred == BRIEF for asked in self._asked.values()):
             time.sleep(0.005)  # by the next step its invitation is over, by the clocks of both stores
-        # In the order of each queue: positions of different queues have no order among them, nor have those in none.
+        # In the order of each queue. Two queues have no order between them, and requests in no queue have none either.
         listed = [
             sorted(map(_shown, manager.waiters()), key=lambda shown: (shown[1].value, "" if shown[2] else shown[0]))
             for manager in self._managers
