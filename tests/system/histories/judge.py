@@ -48,8 +48,9 @@ def judge(
     :param limit: of the last request.
     """
     free_of(manager, 0)  # no worker has that number: this sweeps, and waits for a server that has just started again
-    # The position of a dead waiter is kept for its next process, and blocks no other request.
-    last = manager.acquire(owner="last", writes=["dw"], limit=limit, timeout_s=60)
+    # The position of a dead waiter is kept for its next process, and blocks no other request. A person may have given it
+    # priority 0. Only a request behind it removes it.
+    last = manager.acquire(owner="last", writes=["dw"], limit=limit, timeout_s=60, priority=-1)
     seed = f"seed {chaos.seed}"
     assert manager.release(last), seed
     # So is the mark of an owner that died, or lost the store, between its going away and its slot: the keeper's to drop.
