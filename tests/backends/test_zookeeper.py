@@ -336,10 +336,11 @@ def test_what_an_older_protocol_wrote_is_not_overtaken_and_not_misread(manager: 
     assert manager.acquire(owner="elsewhere", writes=["dw.other"])
 
 
-def test_a_ticket_that_cannot_be_read_is_not_overtaken(manager: LockManager) -> None:
+@pytest.mark.parametrize("written", [b"\x00 newer", b'{"owner": "o", "locks": {"dw": "S"}, "place": 3}'])
+def test_a_ticket_that_cannot_be_read_is_not_overtaken(written: bytes, manager: LockManager) -> None:
     manager.release(manager.acquire(owner="first", writes=[DAY]))
     queue = store(manager).layout.queue("dw.flights")
-    commit(manager, Create(f"{queue}/0123456789abcdef-7-1-A", b"\x00 newer"))
+    commit(manager, Create(f"{queue}/0123456789abcdef-7-1-A", written))
     commit(manager, Create(f"{queue}/somebody's note", b"not a ticket"))
     with pytest.raises(StoreCorrupted, match="0123456789abcdef-7-1-A is a ticket that this version cannot read"):
         manager.acquire(owner="second", writes=[DAY])

@@ -376,7 +376,7 @@ def _decode(path: str, node: Node) -> Ticket:
         owner, priority = validate.text(data["owner"], "owner"), data.get("priority", 1)
         validate.number(abs(priority), "priority", MAX_PRIORITY)
         claim = None
-        if "since_ms" in data:
+        if "since_ms" in data or "place" in data:
             place = validate.number(data["place"], "place") if "place" in data else None
             claim = Claim(place, validate.number(data["since_ms"], "since_ms", validate.MOST_MS))
         key, epoch, since_ms = name[0], int(name[1]), stat.ctime_ms
