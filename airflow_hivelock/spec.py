@@ -191,7 +191,7 @@ class LockSpec:
     reads: Sequence[str] = field(metadata=_kept_as(_names, rendered=True))
     writes: Sequence[str] = field(metadata=_kept_as(_names, rendered=True))
     lock_sql: str = field(default="", metadata=_kept_as(_text, rendered=True))
-    lock_database: str = field(default="default", metadata=_kept_as(_text))
+    lock_database: str = field(default="default", metadata=_kept_as(_text, rendered=True))
     unpartitioned: Sequence[str] = field(default=(), metadata=_kept_as(_names))
     partition_columns: Mapping[str, Sequence[str]] | None = field(default=None, metadata=_kept_as(_columns))
     support_concurrency: bool | None = field(default=None, metadata=_kept_as(_switch))

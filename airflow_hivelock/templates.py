@@ -105,7 +105,8 @@ class StrictNames:
                 f"{content!r} renders to {rendered!r}, which still contains a template. Airflow does not render the result again. "
                 "Write the value instead"
             )
-        for template, name in zip(content, rendered, strict=True) if isinstance(content, list | tuple) else ():
+        names = zip(content, rendered, strict=True) if isinstance(content, list | tuple) else [(content, rendered)]
+        for template, name in names if content is not self.lock_sql else ():
             if name == "":
                 raise InvalidRequest(
                     f"{template!r} renders to no name in this run. Remove it, or let it name an object"

@@ -55,9 +55,7 @@ def check_names(arguments: Mapping[str, Any]) -> None:
     dag = arguments.get("dag")
     spec = {name: arguments[name] for name in FIELDS if name in arguments}
     spec |= {name: as_written(spec.get(name, ()), dag) for name in RENDERED}
-    sql, database = spec["lock_sql"], spec.get("lock_database") or LockSpec.lock_database
-    if is_rendered(database, dag):
-        sql, database = "", LockSpec.lock_database
+    sql, database = spec["lock_sql"], spec["lock_database"] or LockSpec.lock_database
     if sql is True or is_file(sql):
         sql = ""
     try:

@@ -157,7 +157,7 @@ class NamesLocks(Linked, StrictNames, BaseOperator):
         lists = (self.reads, self.writes)
         if any(isinstance(names, str) or is_reference(names) for names in lists):
             return True
-        given = (*self.reads, *self.writes, self.lock_sql)
+        given = (*self.reads, *self.writes, self.lock_sql, self.lock_database)
         if any(map(is_reference, given)):
             return True
         dag = self.dag if self.has_dag() else None  # type: ignore[no-untyped-call]

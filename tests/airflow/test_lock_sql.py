@@ -36,6 +36,8 @@ from tests.airflow.triggerer import Triggerer, starts_in_triggerer
 from tests.unit.test_types import Catalog
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from tests.airflow.conftest import Lines, Run
 
 dag = partial(dag_named, "sql")
@@ -62,6 +64,18 @@ class LockedWork(HiveLockMixin, Work):
     pass
 
 
+class OfHive(Work):
+    template_fields: Sequence[str] = ("hql", "schema")
+
+    def __init__(self, *, hql: str, schema: str = "default", **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.hql, self.schema = hql, schema
+
+
+class LockedHive(HiveLockMixin, OfHive):
+    pass
+
+
 def of_connection(monkeypatch: pytest.MonkeyPatch, **extra: Any) -> None:
     connection = {"conn_type": "hivelock", "extra": {"backend": "memory", "installation": "here", **extra}}
     monkeypatch.setenv("AIRFLOW_CONN_HIVELOCK_DEFAULT", json.dumps(connection))
@@ -85,6 +99,20 @@ def test_what_the_sql_reads_and_writes_is_locked(
     assert run(made, logical_date=DAY).state == "success"
     assert [sorted(each) for each in seen] == [LOCKS]
     assert not manager.show()
+
+
+@pytest.mark.parametrize("given", [{"lock_database": "{{ params.db }}"}, {"schema": "{{ params.db }}"}], ids=str)
+@pytest.mark.parametrize("waiting", ["trigger", "poke"])
+def test_the_database_of_the_sql_can_be_a_template(
+    waiting: Any, given: dict[str, Any], manager: LockManager, run: Run
+) -> None:
+    """It was never rendered, so the task failed: '{{ params.db }}' is not a database name."""
+    seen: list[list[str]] = []
+    with dag(params={"db": "dw"}) as made:
+        options = {"hql": "DROP TABLE t", "lock_sql": True, "waiting": waiting, **given}
+        LockedHive(task_id="work", manager=manager, seen=seen, **options)
+    assert run(made, logical_date=DAY).state == "success"
+    assert [sorted(each) for each in seen] == [["dw SHARED", "dw.t EXCLUSIVE"]]
 
 
 async def test_the_trigger_renders_and_plans_the_sql(manager: LockManager, triggerer: Triggerer) -> None:
@@ -156,20 +184,12 @@ def test_an_operators_own_sql_can_be_what_declares_its_locks() -> None:
 
 
 def test_the_operators_own_schema_is_the_default_database(manager: LockManager) -> None:
-    class OfHive(BaseOperator):
-        def __init__(self, *, hql: str, schema: str = "default", **kwargs: Any) -> None:
-            super().__init__(**kwargs)
-            self.hql, self.schema = hql, schema
-
-    class LockedHive(HiveLockMixin, OfHive):
-        pass
-
+    given: dict[str, Any] = {"manager": manager, "seen": [], "schema": "dw"}
     with dag():
-        task = LockedHive(task_id="work", hql="DROP TABLE t", schema="dw", lock_sql=True)
+        task = LockedHive(task_id="work", hql="DROP TABLE t", lock_sql=True, **given)
         assert (task.lock_sql, task.lock_database) == ("DROP TABLE t", "dw")
-        assert (
-            LockedHive(task_id="other", hql="x", schema="dw", lock_sql="USE y", lock_database="z").lock_database == "z"
-        )
+        other = LockedHive(task_id="other", hql="x", lock_sql="USE y", lock_database="z", **given)
+        assert other.lock_database == "z"
 
 
 @pytest.mark.parametrize("off_by", ["connection", "default_args", "task"])

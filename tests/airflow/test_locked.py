@@ -81,7 +81,7 @@ def test_it_looks_like_its_operator() -> None:
     assert made.__name__ == made.__qualname__ == "LockedNoting"
     assert made.__module__ == Noting.__module__
     assert made.ui_color == Noting.ui_color
-    assert made.template_fields == ("noted", "lease", "reads", "writes", "lock_sql")
+    assert made.template_fields == ("noted", "lease", "reads", "writes", "lock_sql", "lock_database")
     assert issubclass(made, HiveLockMixin)
     assert inspect.getdoc(made) == "Noting under locks, as airflow_hivelock.locked makes it."
 

@@ -306,15 +306,10 @@ def test_a_wrapped_operator_keeps_its_own_template_fields() -> None:
     class More(Locked):
         pass
 
-    assert set(Locked.template_fields) == {"lease", "reads", "writes", "lock_sql", *BashOperator.template_fields}
+    ours = {"lease", "reads", "writes", "lock_sql", "lock_database"}
+    assert set(Locked.template_fields) == ours | {*BashOperator.template_fields}
     assert More.template_fields == Locked.template_fields
-    assert set(HiveLockedSparkSubmitOperator.template_fields) == {
-        "lease",
-        "reads",
-        "writes",
-        "lock_sql",
-        *SparkSubmitOperator.template_fields,
-    }
+    assert set(HiveLockedSparkSubmitOperator.template_fields) == ours | {*SparkSubmitOperator.template_fields}
 
 
 def test_default_args_and_mapping_reach_the_locks(manager: LockManager, run: Run) -> None:

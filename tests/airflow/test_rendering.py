@@ -92,6 +92,7 @@ def lock(writes: list[str], **options: Any) -> HiveLockOperator:
 def test_a_name_that_the_triggerer_cannot_render_is_rendered_on_a_worker(template: str) -> None:
     assert not lock([f"dw.delays/dt={template}"]).start_from_trigger
     assert not lock(["dw.delays"], lock_sql=f"SELECT * FROM dw.t WHERE dt = '{template}'").start_from_trigger
+    assert not lock(["dw.delays"], lock_database=template).start_from_trigger
 
 
 @starts_in_triggerer

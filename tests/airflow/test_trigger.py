@@ -98,6 +98,15 @@ async def test_a_name_that_cannot_be_rendered_locks_nothing(
     assert not manager.show()
 
 
+async def test_a_database_that_cannot_be_rendered_locks_nothing(
+    manager: LockManager, triggerer: Triggerer, lines: Lines
+) -> None:
+    task = lock(lock_sql="DROP TABLE t", lock_database="{{ params.get('db', '') }}")
+    assert isinstance(await triggerer.event(await triggerer.start(task, logical_date=DAY)), TaskFailedEvent)
+    assert "', '') }}\" renders to no name in this run" in lines()
+    assert not manager.show()
+
+
 async def test_a_connection_that_does_not_exist_is_named(triggerer: Triggerer, lines: Lines) -> None:
     task = lock(hivelock_conn_id="nowhere")
     assert isinstance(await triggerer.event(await triggerer.start(task, logical_date=DAY)), TaskFailedEvent)
