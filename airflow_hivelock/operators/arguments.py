@@ -104,6 +104,36 @@ def check_span(arguments: Mapping[str, Any], name: str, least: timedelta = timed
     return value.total_seconds()
 
 
+def check_lists(task: Any, *names: str) -> None:
+    """Check what *task* may release, when the DAG is parsed. Only then: in a run, a list can be empty.
+
+    :raises InvalidRequest: one of its lists *names* is empty.
+    """
+    for name in names:
+        if getattr(task, name) in ([], ()):
+            raise InvalidRequest(
+                f"{task.task_id}: {name}=[] is empty, so the task would release nothing. Fill it, or remove the task"
+            )
+
+
+def names_nothing(task: Any, names: Iterable[str]) -> bool:
+    """Whether one of the lists *names* of *task* is empty in this run. The task then releases nothing, and the log has that.
+
+    :raises InvalidRequest: one of them is None in this run. None would mean all, and the DAG asked for less.
+    """
+    for name in names:
+        value = getattr(task, name)
+        if value is None:
+            raise InvalidRequest(
+                f"{task.task_id}: {name} is None in this run, so nothing is released. If another task should return it, that task "
+                "has returned nothing. Let it return a list, [] for nothing"
+            )
+        if not isinstance(value, str) and not value:
+            task.log.info("Nothing to release: %s is empty in this run", name)
+            return True
+    return False
+
+
 class CheckedPartial(OperatorPartial):
     """A partial of a mapped operator. It checks each argument that is known when the DAG is parsed."""
 

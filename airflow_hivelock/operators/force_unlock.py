@@ -13,7 +13,7 @@ from airflow_hivelock.hooks import HiveLockHook
 from airflow_hivelock.locks.errors import InvalidRequest
 from airflow_hivelock.locks.invalid import printable
 from airflow_hivelock.locks.model import Lease, LockObject
-from airflow_hivelock.operators.arguments import as_written, check_span, is_rendered
+from airflow_hivelock.operators.arguments import as_written, check_lists, check_span, is_rendered, names_nothing
 from airflow_hivelock.spec import Owner
 from airflow_hivelock.work.stale import Verdict, judge
 
@@ -30,8 +30,9 @@ _RELEASED = Verdict(False, "it was released or taken over in the meantime")
 class HiveForceUnlockOperator(BaseOperator):
     """Release leases by force. Return a report with reasons. The audit trail has each release.
 
-    :param leases: the ids of the leases to check. None means all.
-    :param objects: check only leases that lock one of these objects, or an object below it. None means all.
+    :param leases: the ids of the leases to check. None means all, unless a template or XCom is None: that is an error.
+    :param objects: check only leases that lock one of these objects, or an object below it. None means all, as for
+        *leases*.
     :param stale: release only stale leases: this Airflow's own leases with a run that is over or unknown. False
         releases all leases of ``leases`` or ``objects``, of any owner.
     :param min_age: skip leases that were granted or renewed within this time.
@@ -63,7 +64,13 @@ class HiveForceUnlockOperator(BaseOperator):
         self.only_report = dry_run  # self.dry_run is Airflow's method
         self.reason = reason
         self.hivelock_conn_id = hivelock_conn_id
+        self._given = [name for name in ("leases", "objects") if getattr(self, name) is not None]
         self._check_arguments()
+
+    def resolve_template_files(self) -> None:
+        """Check the lists. Airflow calls this when it has parsed the DAG."""
+        super().resolve_template_files()
+        check_lists(self, "leases", "objects")
 
     def _check_arguments(self) -> None:
         """Refuse invalid arguments that are not templates, when the DAG is parsed."""
@@ -101,10 +108,12 @@ class HiveForceUnlockOperator(BaseOperator):
                     f"{self.task_id}: {name} is {names!r:.200}, not a list of names. If it is a template, put it in a list, as in "
                     f"['{{{{ … }}}}'], or set render_template_as_native_obj=True in the DAG"
                 )
+        report: dict[str, list[dict[str, str]]] = {"freed": [], "left": []}
+        if names_nothing(self, self._given):
+            return report
         hook = HiveLockHook(self.hivelock_conn_id)
         manager = hook.manager()
         manager.sweep()
-        report: dict[str, list[dict[str, str]]] = {"freed": [], "left": []}
         user = by_whom(hook, context)
         chosen = self._chosen(manager)
         for lease_id in sorted({*(self.leases or ())} - {str(holder.lease_id) for holder in chosen}):

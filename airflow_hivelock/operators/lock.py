@@ -17,7 +17,7 @@ from airflow_hivelock.locks.invalid import printable
 from airflow_hivelock.locks.model import Lease
 from airflow_hivelock.locks.pending import Patience
 from airflow_hivelock.operators.acquiring import AcquiresLocks
-from airflow_hivelock.operators.arguments import as_written, check_span
+from airflow_hivelock.operators.arguments import as_written, check_lists, check_span, names_nothing
 from airflow_hivelock.operators.force_unlock import by_whom
 from airflow_hivelock.operators.passed import check_lease_dag_id, current_lease, is_foreign
 from airflow_hivelock.operators.releasing import (
@@ -117,7 +117,8 @@ class HiveUnlockOperator(Linked, ReleasesLocks, BaseOperator):
 
     :param objects: release only the locks on these objects and on objects below them, such as the finished days of a
         range, ``dw.delays/dt=2013-01-01..2013-01-05``. The task then waits only for the tasks before it, and in a
-        mapped task group only for those of the same index. Another HiveUnlockOperator must release the rest.
+        mapped task group only for those of the same index. Another HiveUnlockOperator must release the rest. If a template
+        or XCom is an empty list, nothing is released. If it is None, the task fails.
     :param lease: the lease to release, or a list of leases, of HiveLockOperators of the same run. If its template or XCom
         is None, nothing is released. Without this argument, the task releases the leases of the HiveLockOperators directly
         upstream (the setups), or of all upstream if none is directly upstream.
@@ -154,10 +155,12 @@ class HiveUnlockOperator(Linked, ReleasesLocks, BaseOperator):
         self.work_timeout = work_timeout
         self.hivelock_conn_id = hivelock_conn_id
         self._of_upstream = lease is None
+        self._given = () if objects is None else ("objects",)
 
     def resolve_template_files(self) -> None:
         """Check the tasks upstream. Airflow calls this when the DAG has all of its tasks."""
         super().resolve_template_files()
+        check_lists(self, "lease", "objects")
         self._check_upstream()
 
     def execute(self, context: Any) -> list[str]:
@@ -167,6 +170,8 @@ class HiveUnlockOperator(Linked, ReleasesLocks, BaseOperator):
             held one of *objects*.
         """
         self._check_upstream()
+        if names_nothing(self, self._given):
+            return []
         objects = None if self.objects is None else rules.objects("objects", self.objects)
         hook = HiveLockHook(self.hivelock_conn_id)
         self._me = Owner.of(hook.installation, context["ti"])

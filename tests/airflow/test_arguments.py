@@ -234,11 +234,13 @@ def test_a_mapped_task_may_have_what_is_known_later() -> None:
         ({"min_age": timedelta(minutes=-1)}, "min_age"),
         ({"dry_run": "no"}, "dry_run='no' is invalid. Use True or False"),
         ({"reason": " "}, "the reason is empty"),
+        ({"objects": []}, r"^t: objects=\[\] is empty, so the task would release nothing"),
+        ({"leases": (), "objects": ["dw.t"]}, r"^t: leases=\[\] is empty"),
     ],
 )
 def test_a_force_release_that_cannot_be_meant_is_refused(options: dict[str, Any], said: str) -> None:
     with pytest.raises(InvalidRequest, match=said):
-        HiveForceUnlockOperator(task_id="t", **options)
+        HiveForceUnlockOperator(task_id="t", **options).resolve_template_files()
 
 
 @pytest.mark.parametrize(
@@ -247,11 +249,13 @@ def test_a_force_release_that_cannot_be_meant_is_refused(options: dict[str, Any]
         ({"work_timeout": 60}, r"work_timeout=60 is invalid\. Use a timedelta"),
         ({"objects": "dw.t"}, r"objects='dw.t' must be a list of names"),
         ({"objects": ["dw.t/dt={{ ds }}", "dw.t/dt"]}, "'dt' is not a partition level"),
+        ({"objects": []}, r"objects=\[\] is empty, so the task would release nothing"),
+        ({"lease": []}, r"lease=\[\] is empty"),
     ],
 )
 def test_an_unlock_that_cannot_be_meant_is_refused(options: dict[str, Any], said: str) -> None:
     with pytest.raises(InvalidRequest, match=f"^t: .*{said}"):
-        HiveUnlockOperator(task_id="t", **options)
+        HiveUnlockOperator(task_id="t", **options).resolve_template_files()
 
 
 def test_to_look_at_names_costs_a_dag_of_hundreds_of_tasks_next_to_nothing() -> None:

@@ -250,6 +250,22 @@ def test_a_template_that_became_no_list_of_names_frees_nothing(wrong: dict[str, 
     assert manager.leases()
 
 
+@pytest.mark.parametrize("name", ["leases", "objects"])
+def test_a_list_that_another_task_has_not_returned_frees_nothing(name: str, manager: LockManager, lines: Lines) -> None:
+    """None means all, so it freed the leases of every owner."""
+    acquire(manager, "cli:ann:1234")
+    given: dict[str, Any] = {name: "{{ names }}"}
+    operator = HiveForceUnlockOperator(task_id="force", stale=False, **given)
+    setattr(operator, name, None)
+    with pytest.raises(InvalidRequest, match=f"^force: {name} is None in this run, so nothing is released"):
+        HiveForceUnlockOperator.execute.__wrapped__(operator, Context())  # type: ignore[attr-defined]
+    setattr(operator, name, [])
+    report = HiveForceUnlockOperator.execute.__wrapped__(operator, Context())  # type: ignore[attr-defined]
+    assert report == {"freed": [], "left": []}
+    assert lines() == f"info: Nothing to release: {name} is empty in this run"
+    assert manager.leases()
+
+
 def test_the_reason_can_come_from_another_task(manager: LockManager, run: Run) -> None:
     """The DAG could not be imported: 'PlainXComArg' object has no attribute 'strip'."""
     lease = acquire(manager)

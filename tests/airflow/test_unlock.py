@@ -157,6 +157,23 @@ class TestUnlock:
         assert run(releases, logical_date=DAY).tasks["unlock"] == "failed"
         assert _held(manager) == ["dw.delays/dt=2013-01-15"]
 
+    @pytest.mark.parametrize(("returned", "state"), [([], "success"), (None, "failed")])
+    def test_a_part_that_another_task_leaves_empty_is_not_the_whole(
+        self, returned: Any, state: str, manager: LockManager, run: Run, lines: Lines
+    ) -> None:
+        """If that task returned None, the whole lease was released, although later tasks still worked under it."""
+        with dag() as releases:
+            lock = HiveLockOperator(task_id="lock", **NAMES)
+
+            @task
+            def done() -> Any:
+                return returned
+
+            lock >> HiveUnlockOperator(task_id="unlock", objects=done())
+        assert run(releases, logical_date=DAY).tasks["unlock"] == state
+        assert ("Nothing to release: objects is empty in this run" in lines()) is (returned == [])
+        assert _held(manager) == ["dw.delays/dt=2013-01-15"]
+
     def test_what_is_free_already_is_success(self, manager: LockManager, run: Run) -> None:
         with dag() as releases:
             lock = HiveLockOperator(task_id="lock", **NAMES)
