@@ -10,7 +10,7 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 from airflow_hivelock.locks.errors import InvalidRequest, Unsupported
 from airflow_hivelock.locks.hive import coverage
 from airflow_hivelock.locks.manager import LockManager
-from airflow_hivelock.locks.url import check, shown
+from airflow_hivelock.locks.url import check, check_options, shown
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -134,6 +134,7 @@ def connect(url: str) -> LockManager:
         case "memory":
             from airflow_hivelock.locks.backends.memory import MemoryBackend
 
+            _options(parts, ())
             return LockManager(_shared(MemoryBackend, parts.netloc))
         case "zookeeper":
             from airflow_hivelock.locks.backends.zookeeper import ZooKeeperBackend
@@ -176,12 +177,12 @@ def _checked(manager: LockManager) -> LockManager:
 
 def _options(parts: SplitResult, known: Collection[str]) -> dict[str, str]:
     """The options in the URL's query, for the backend to check."""
-    options = dict(parse_qsl(parts.query, keep_blank_values=True))
-    if unknown := options.keys() - set(known):
-        their_names = ", ".join(sorted(known))
-        raise InvalidRequest(
-            f"{shown(parts.geturl())!r}: unknown option {', '.join(sorted(unknown))}. Use one of {their_names}"
-        )
+    options: dict[str, str] = {}
+    for name, value in parse_qsl(parts.query, keep_blank_values=True):
+        if name in options:
+            raise InvalidRequest(f"{shown(parts.geturl())!r}: {name} is given twice. Keep one of them")
+        options[name] = value
+    check_options(parts.geturl(), options, known)
     return options
 
 

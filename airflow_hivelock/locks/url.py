@@ -16,6 +16,7 @@ from urllib.parse import unquote, unquote_plus, urlsplit
 from airflow_hivelock.locks.errors import AccessDenied, HiveLockError, InvalidRequest
 
 if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable
     from urllib.parse import SplitResult
 
 DAY_S = 86_400.0
@@ -87,6 +88,16 @@ def fingerprint(url: str) -> str:
     if not secrets(url):
         return url
     return f"{shown(url)} {hashlib.blake2b(url.encode(), key=_SALT, digest_size=8).hexdigest()}"
+
+
+def check_options(url: str, names: Iterable[str], known: Collection[str]) -> None:
+    """Check the *names* of the options of *url*.
+
+    :raises InvalidRequest: one of them is not *known*.
+    """
+    if unknown := sorted({*names}.difference(known)):
+        has = f"Use one of {', '.join(sorted(known))}" if known else "This lock store has no options: remove it"
+        raise InvalidRequest(f"{shown(url)!r}: unknown option {', '.join(unknown)}. {has}")
 
 
 def seconds(name: str, value: str | float, *, most_s: float = YEAR_S, or_none: bool = False) -> float:

@@ -13,7 +13,7 @@ from airflow_hivelock.locks.hive.properties import METASTORE_PORT
 from airflow_hivelock.locks.hive.thrift import Metastore
 from airflow_hivelock.locks.model import LockObject
 from airflow_hivelock.locks.model.object import CATALOG, unescape_level
-from airflow_hivelock.locks.url import check, shown
+from airflow_hivelock.locks.url import check, check_options, shown
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -108,8 +108,7 @@ def address(uri: str) -> tuple[str, dict[str, str]]:
             f"{shown(uri)!r} is not the address of a metastore. Write one as in thrift://host:{METASTORE_PORT}"
         )
     options = dict(parse_qsl(parts.query, keep_blank_values=True))
-    if unknown := options.keys() - _OPTIONS:
-        raise InvalidRequest(f"{shown(uri)!r}: unknown option {min(unknown)}. Use one of {', '.join(sorted(_OPTIONS))}")
+    check_options(uri, options, _OPTIONS)
     return parts.netloc, options
 
 

@@ -94,6 +94,7 @@ class DatabaseDialect(ABC):
     The default methods use one row, the store's, to keep requests apart and draw numbers. Waiters poll for changes.
 
     :cvar clock_us: the database's clock when a statement is run.
+    :cvar OPTIONS: the driver's options that a URL can have, in addition to this package's.
     :cvar PASSING: the codes for :meth:`passing`; *CHANGED*, those for :meth:`changed`; *STEPS*, those for
         :meth:`next_step`, each with its text.
     :ivar sequence: draws numbers; None: the row of the store does.
@@ -101,6 +102,7 @@ class DatabaseDialect(ABC):
     """
 
     clock_us: ColumnElement[int]
+    OPTIONS: ClassVar[Collection[str]] = ()
     PASSING: Collection[object] = ()
     CHANGED: Collection[object] = ()
     STEPS: ClassVar[Mapping[object, str]] = {}

@@ -11,7 +11,7 @@ from airflow_hivelock.locks.backends.database.store import Store
 from airflow_hivelock.locks.backends.database.tables import StoreTables
 from airflow_hivelock.locks.errors import InvalidRequest, Unsupported
 from airflow_hivelock.locks.queueing import PASSING_S
-from airflow_hivelock.locks.url import DAY_S, seconds
+from airflow_hivelock.locks.url import DAY_S, check_options, seconds
 from airflow_hivelock.locks.url import shown as without_passwords
 
 if TYPE_CHECKING:
@@ -21,16 +21,16 @@ if TYPE_CHECKING:
 
 EXPIRY = ("suspect", "frees")
 DRIVERS = {"postgresql": "psycopg", "mysql": "pymysql", "mariadb": "pymysql", "sqlite": "pysqlite"}
-SCHEMAS = {"postgresql": "airflow_hivelock"}
-"""The default schema: one of its own, so that it contains no functions or tables of other roles."""
+SCHEMAS = {"postgresql": "airflow_hivelock", "mysql": "", "mariadb": ""}
+"""The default schemas of the databases that have any. In PostgreSQL it contains no functions or tables of other roles."""
 
 OPTIONS = ("expiry", "max_lease_s", "passing_s", "prefix", "schema", "timeout_s")
+HOSTS = ("host", "port")
+"""libpq's options that can be given several times, to name several servers."""
 
 
 def open_store(text: str) -> tuple[Store, float | None]:
     """Return the store at the URL, and the longest that a lease may last in it.
-
-    Options that this package does not know are the driver's, such as ``sslmode``.
 
     :raises InvalidRequest: the URL is malformed; the message does not contain the password.
     :raises Unsupported: a library is missing.
@@ -42,32 +42,32 @@ def open_store(text: str) -> tuple[Store, float | None]:
         raise InvalidRequest(
             "the URL of the lock store cannot be read. Write postgresql://user:password@host:5432/database"
         ) from None
-    ours = {name: value for name, value in url.query.items() if name in OPTIONS}
-    if twice := [name for name, value in ours.items() if not isinstance(value, str)]:
-        raise InvalidRequest(f"{shown}: {twice[0]} is given twice")
-    options = {name: str(value) for name, value in ours.items()}
+    database = url.get_backend_name()
+    dialect_class = _dialect(url)
+    ours = [name for name in OPTIONS if name != "schema" or database in SCHEMAS]
+    check_options(text, url.query, (*ours, *dialect_class.OPTIONS))
+    if twice := [name for name, value in url.query.items() if not isinstance(value, str) and name not in HOSTS]:
+        raise InvalidRequest(f"{shown}: {twice[0]} is given twice. Keep one of them")
+    options = {name: str(value) for name, value in url.query.items()}
     expiry = options.get("expiry", EXPIRY[0])
     if expiry not in EXPIRY:
         raise InvalidRequest(f"{shown}: expiry={expiry!r} is unknown. Use {' or '.join(EXPIRY)}")
     most = options.get("max_lease_s")
     url = url.difference_update_query(OPTIONS)
-    schema = options.get("schema") or SCHEMAS.get(url.get_backend_name(), "")
+    schema = options.get("schema") or SCHEMAS.get(database, "")
     tables = StoreTables(options.get("prefix", "hivelock_"), schema)
     timeout_s = seconds("timeout_s", options.get("timeout_s", "10"), most_s=DAY_S)
     passing_s = seconds("passing_s", options.get("passing_s", PASSING_S), or_none=True)
-    dialect = _dialect(url, tables, timeout_s)
     try:
-        store = Store(url, dialect, tables, frees=expiry == "frees", passing_s=passing_s)
+        store = Store(url, dialect_class(tables, timeout_s), tables, frees=expiry == "frees", passing_s=passing_s)
     except InvalidRequest:
         raise
     except (exc.ArgumentError, ValueError, TypeError):  # their messages repeat the URL
-        raise InvalidRequest(
-            f"{shown} is not a URL for {url.get_backend_name()}. Check its form and its options"
-        ) from None
+        raise InvalidRequest(f"{shown} is not a URL for {database}. Check its form and its options") from None
     return store, seconds("max_lease_s", most) if most is not None else None
 
 
-def _dialect(url: URL, tables: StoreTables, timeout_s: float) -> DatabaseDialect:
+def _dialect(url: URL) -> type[DatabaseDialect]:
     name, _, driver = url.drivername.partition("+")
     if driver and driver != DRIVERS.get(name, driver):
         raise InvalidRequest(
@@ -77,19 +77,19 @@ def _dialect(url: URL, tables: StoreTables, timeout_s: float) -> DatabaseDialect
         case "sqlite":
             from airflow_hivelock.locks.backends.database.sqlite import SQLite
 
-            return SQLite(tables, timeout_s)
+            return SQLite
         case "postgresql":
             try:
                 from airflow_hivelock.locks.backends.database.postgresql import PostgreSQL
             except ImportError as error:
                 raise Unsupported("postgresql:// needs psycopg: pip install 'airflow-hivelock[postgres]'") from error
-            return PostgreSQL(tables, timeout_s)
+            return PostgreSQL
         case "mysql" | "mariadb":
             try:
                 from airflow_hivelock.locks.backends.database.mysql import MySQL
             except ImportError as error:
                 raise Unsupported("mysql:// needs PyMySQL: pip install 'airflow-hivelock[mysql]'") from error
-            return MySQL(tables, timeout_s)
+            return MySQL
         case other:
             raise InvalidRequest(
                 f"{other}:// is not a lock store. Use postgresql://user@host/database, mysql://user@host/database or "

@@ -29,7 +29,7 @@ import pymysql
 from sqlalchemy import BigInteger, bindparam, create_engine, event, exc, func, literal_column, text
 
 from airflow_hivelock.locks.backends.database.dialect import IS_FULL, READS_ONLY, DatabaseDialect, Listener
-from airflow_hivelock.locks.backends.database.mysql_session import READ_ONLY_MODE, Login, check_writable
+from airflow_hivelock.locks.backends.database.mysql_session import FILES, READ_ONLY_MODE, Login, check_writable
 from airflow_hivelock.locks.backends.database.transaction import received
 from airflow_hivelock.locks.errors import StoreUnavailable
 
@@ -62,6 +62,8 @@ class MySQL(DatabaseDialect):
     clock_us: ColumnElement[int] = literal_column(
         "TIMESTAMPDIFF(MICROSECOND, TIMESTAMP'1970-01-01 00:00:00', UTC_TIMESTAMP(6))", BigInteger
     )
+
+    OPTIONS = (*FILES, "ssl_mode", "unix_socket")
 
     PASSING = (1213, 3101)
     """ER_LOCK_DEADLOCK, also Galera's code for a conflict; ER_TRANSACTION_ROLLBACK_DURING_COMMIT, of group replication."""

@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from sqlalchemy import URL
 
 FILES = ("ssl_ca", "ssl_cert", "ssl_key", "ssl_key_password")
-OPTIONS = (*FILES, "ssl_mode", "unix_socket")
 
 MODES = ("disabled", "required", "verify_ca", "verify_identity")
 """The values of ``ssl_mode``, as in the servers' own clients. The default is ``verify_identity`` if files are given."""
@@ -56,7 +55,7 @@ _EVERYWHERE = {
 class Login:
     """How sessions are opened.
 
-    :param given: the options of the URL's query; :data:`OPTIONS`.
+    :param given: the driver's options in the URL's query.
     :param timeout_s: how long to wait for a connection, a lock and a statement, in seconds; twice that for an answer.
     """
 
@@ -67,17 +66,13 @@ class Login:
     def of(cls, url: URL, timeout_s: float) -> Login:
         """Read the login from a URL.
 
-        :raises InvalidRequest: an option or a mode is unknown, or the URL has no database.
+        :raises InvalidRequest: the mode is unknown, or the URL has no database.
         """
         if not url.database:
             raise InvalidRequest(
                 f"{url.get_backend_name()}:// names no database. Write it after the host, as in //host/hivelock"
             )
         given = dict(url.query)
-        if unknown := [name for name, value in given.items() if name not in OPTIONS or not isinstance(value, str)]:
-            raise InvalidRequest(
-                f"{url.get_backend_name()}:// has no option {unknown[0]}, or has it twice. Its options are {', '.join(OPTIONS)}"
-            )
         mode = str(given.get("ssl_mode", MODES[-1])).lower()
         if mode not in MODES:
             raise InvalidRequest(f"ssl_mode={mode!r} is unknown. Use one of {', '.join(MODES)}")

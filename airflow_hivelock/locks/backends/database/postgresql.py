@@ -97,6 +97,8 @@ class PostgreSQL(DatabaseDialect):
         "(extract(epoch FROM clock_timestamp()) * 1000000)::bigint", BigInteger
     )
 
+    OPTIONS = frozenset(each.keyword.decode() for each in psycopg.pq.Conninfo.get_defaults())
+
     PASSING = ("40001", "40P01", "26000")
     """serialization_failure, deadlock_detected, and invalid_sql_statement_name: a prepared statement is gone with a
     pooler's session."""

@@ -60,8 +60,6 @@ class SQLite(DatabaseDialect):
             raise InvalidRequest(
                 f"{url} names no file. Name one, as in sqlite:///leases.db. To keep locks in memory, use memory://"
             )
-        if url.query:
-            raise InvalidRequest(f"{url.set(query={})} has no option {min(url.query)!r}. Correct or remove it")
         settings: dict[str, Any] = {"connect_args": {"timeout": self.timeout_s}, "pool_timeout": self.timeout_s}
         engine = create_engine(url, paramstyle="named", isolation_level="AUTOCOMMIT", **settings)
         event.listen(engine, "connect", partial(_opened, self.timeout_s))
