@@ -72,9 +72,8 @@ def triggerer_killed_beside_one_invited(play: Play) -> None:
 
 @ROWS.of("the triggerer that has invited a task is killed; a second one takes over the waiters behind it", TASK)
 def another_triggerer_beside_one_invited(play: Play) -> None:
-    run = before_it_asks(play)
-    behind = play.start("own")
-    play.await_waiters()
+    run = before_it_asks(play, behind="own")
+    behind = play.runs[-1]
     play.stage.af.process("triggerer").kill()
     assert play.invited() == [run.owner()]
     run.let_ask()

@@ -18,22 +18,31 @@ BEFORE_THE_END_S = (1.0, 0.5, 0.0)
 """How long before the end of the invitation the worker may ask. It takes up to a second to connect and ask."""
 
 
-def before_it_asks(play: Play, dag_id: str = "own_held_up") -> Run:
-    """A task on a started worker that is delayed before it asks."""
-    run = _invited(play, dag_id)
+def before_it_asks(play: Play, dag_id: str = "own_held_up", behind: str = "") -> Run:
+    """A task on a started worker that is delayed before it asks.
+
+    :param behind: the DAG of a task that waits behind it, before it is invited: on a busy machine the invitation could
+        end before that task asks.
+    """
+    run = _invited(play, dag_id, behind)
     run.reach("running")
     return run
 
 
-def _invited(play: Play, dag_id: str) -> Run:
-    if compat.TRIGGERS_RENDER:
+def _invited(play: Play, dag_id: str, behind: str = "") -> Run:
+    if compat.TRIGGERS_RENDER and not behind:
         run = play.start(dag_id)
-    else:  # it begins on a worker, which takes at once what is free
+    else:
         play.hold()
         run = play.start(dag_id)
-        run.let_ask()
-        run.reach("deferred")
-        run.hold_up()
+        if not compat.TRIGGERS_RENDER:  # it begins on a worker, which takes at once what is free
+            run.let_ask()
+            run.reach("deferred")
+            run.hold_up()
+        play.await_waiters()
+        if behind:
+            play.start(behind)
+            play.await_waiters(2)
         play.stage.manager.release(play.rivals[-1])
     play.until(lambda: run.owner() in play.invited(), "it to be invited")
     assert not play.owners()
