@@ -17,7 +17,7 @@ unexport PYTHONDONTWRITEBYTECODE
 help:
 	@echo "make install        make .venv: the package, Airflow, PySpark and the tools"
 	@echo "make check          the linters and the quick tests, for each commit (4 min)"
-	@echo "make test           all but the longest tests (15 min)"
+	@echo "make test           all but the longest tests (30 min on two cores)"
 	@echo "make demo           the main job from end to end, on real servers (4 to 10 min; KEEP=1 leaves Airflow running; DATABASE=sqlite)"
 	@echo "make docs           the documentation with search: build/site/index.html (1 min)"
 	@echo
