@@ -19,6 +19,8 @@ _COLUMNS = ("lease_id", "user", "work", "process", "pod")
 
 def host_gone(names: Sequence[str], manager: LockManager, *, declare: bool, reason: str, user: str) -> Iterator[Result]:
     """List the hosts with recorded work. If *names* has a host, list the work there, and *declare* that host gone."""
+    if len(names) > 1 or (declare and not names):
+        raise InvalidRequest(f"host-gone {' '.join(names) or '--yes'}: name one host at a time")
     if not names:
         rows = [
             (each.processes.host, each.processes.queue, *_row(each), each.processes.gone)
@@ -26,8 +28,6 @@ def host_gone(names: Sequence[str], manager: LockManager, *, declare: bool, reas
         ]
         yield Result(("host", "queue", *_COLUMNS, "gone"), tuple(rows))
         return
-    if len(names) > 1:
-        raise InvalidRequest(f"host-gone {' '.join(names)}: name one host at a time")
     (host,) = names
     works = hosts.on_host(host, manager.leases())
     if declare:

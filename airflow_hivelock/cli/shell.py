@@ -53,6 +53,8 @@ _OPTIONS = {
     "priority": "--priority",
     "weight": "--weight",
 }
+_ONLY_FOR = {"leases": "group", "comment": "group", "yes": "host-gone"}
+"""By option, the only command that uses it."""
 _UNPARTITIONED = re.compile(r"unpartitioned=\['([^']*)'\]")
 _COLUMNS = re.compile(r"partition_columns=(\{.*?\})")
 _CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f]")
@@ -188,6 +190,12 @@ def _text(args: argparse.Namespace) -> str | None:
     """Return the statements. None for a command, and if a user types the statements."""
     if sum(map(bool, (args.command, args.execute is not None, args.file))) > 1:
         raise InvalidRequest("use one of -e, -f, capabilities, check, host-gone or group")
+    for name, command in _ONLY_FOR.items():
+        value = getattr(args, name)
+        if value is not None and value is not False and args.command != command:
+            raise InvalidRequest(
+                f"--{name} has no effect here: it is only for {command}. Remove it; --help lists the options"
+            )
     if args.file:
         try:
             return Path(args.file).read_text(encoding="utf-8-sig")  # editors on Windows write a byte order mark
@@ -307,15 +315,16 @@ def _command(args: argparse.Namespace, opened: Opened) -> Iterator[Result]:
 def _group(args: argparse.Namespace, manager: LockManager) -> Result:
     """List the groups, or set or drop the limit of one."""
     user = _actor(args.user)
+    sets_nothing = args.leases is args.weight is args.comment is None
     match args.names:
-        case [] | ["list"]:
+        case [] | ["list"] if sets_nothing:
             return requests.show_groups(manager.groups())
         case ["set", name] if args.leases is not None:
             given = {"weight": args.weight, "comment": args.comment}
             named = {field: value for field, value in given.items() if value is not None}
             kept = [field for field in given if field not in named]
             return requests.set_group(manager, Group(name, args.leases, **named), kept, user, args.reason)
-        case ["drop", name]:
+        case ["drop", name] if sets_nothing:
             return requests.drop_group(manager, name, user, args.reason)
     raise InvalidRequest("write group list, group set NAME --leases N, or group drop NAME")
 

@@ -95,6 +95,10 @@ def test_the_columns_of_tables_are_declared_with_an_option(run: Run, manager: Lo
             "dw.u is declared twice",
         ),
         (2, ("-e", "show locks", "capabilities"), "one of -e, -f, capabilities, check, host-gone or group"),
+        (2, ("--leases", "0", "-e", "lock table dw.u shared"), "--leases has no effect here: it is only for group"),
+        (2, ("--comment", "", "-e", "show locks"), "--comment has no effect here: it is only for group"),
+        (2, ("--yes", "-f", "/dev/null"), "--yes has no effect here: it is only for host-gone"),
+        (2, ("--yes", "check"), "--yes has no effect here: it is only for host-gone"),
         (
             2,
             ("--timeout", "nan", "-e", "show locks"),

@@ -57,7 +57,11 @@ def test_the_limit_of_a_group_is_set_listed_and_dropped(run: Run, manager: LockM
 
 
 @pytest.mark.parametrize(
-    "args", [("set",), ("set", "g"), ("set", "g", "h", "--leases", "2"), ("drop",), ("list", "g"), ("show",)]
+    "args",
+    [
+        *[("set",), ("set", "g"), ("set", "g", "h", "--leases", "2"), ("drop",), ("list", "g"), ("show",)],
+        *[("drop", "g", "--leases", "2"), ("list", "--weight", "2"), ("--comment", "why")],
+    ],
 )
 def test_a_malformed_group_command_changes_nothing(run: Run, manager: LockManager, args: tuple[str, ...]) -> None:
     fails(run, 2, "group set NAME --leases N", "group", *args)
@@ -131,6 +135,7 @@ def test_what_ends_with_a_host_is_listed_before_it_is_declared_gone(run: Run, ma
         (["worker-9"], "no lease records work on 'worker-9'. Hosts with recorded work: worker-7"),
         ([socket.gethostname()], "is this host, so it is not gone"),
         (["worker-7", "worker-8"], "one host at a time"),
+        ([], "host-gone --yes: name one host at a time"),
     ],
 )
 def test_a_host_that_cannot_be_meant_is_not_declared_gone(
