@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from airflow.sdk.definitions.mappedoperator import OperatorPartial
 
+from airflow_hivelock.hooks import HiveLockHook
+from airflow_hivelock.locks import rules
 from airflow_hivelock.locks.errors import InvalidRequest
 from airflow_hivelock.locks.model import MAX_LEASE_S
 from airflow_hivelock.spec import FIELDS, RENDERED, TERMS, LeaseTerms, LockSpec
@@ -52,6 +54,7 @@ def check_names(arguments: Mapping[str, Any]) -> None:
 
     :raises InvalidRequest: with the task and the argument.
     """
+    check_connection(arguments)
     dag = arguments.get("dag")
     spec = {name: arguments[name] for name in FIELDS if name in arguments}
     spec |= {name: as_written(spec.get(name, ()), dag) for name in RENDERED}
@@ -64,13 +67,23 @@ def check_names(arguments: Mapping[str, Any]) -> None:
         raise InvalidRequest(f"{arguments.get('task_id')}: {error}") from error
 
 
+def check_connection(arguments: Mapping[str, Any]) -> None:
+    """Check an operator's connection. It raises as :func:`check_names` does."""
+    conn_id = arguments.get("hivelock_conn_id", HiveLockHook.default_conn_name)
+    if not isinstance(conn_id, str) or not conn_id.strip() or is_rendered(conn_id):
+        raise InvalidRequest(
+            f"{arguments.get('task_id')}: hivelock_conn_id={conn_id!r} is invalid. Write the id of one connection. It cannot be "
+            "a template"
+        )
+
+
 def check_waiting(arguments: Mapping[str, Any]) -> None:
     """Check an operator's way to wait, and the duration of its lease. It raises as :func:`check_names` does."""
     task_id, waiting = arguments.get("task_id"), arguments.get("waiting", "trigger")
     if waiting not in get_args(Waiting):
         raise InvalidRequest(f"{task_id}: waiting={waiting!r} is unknown. Use one of {', '.join(get_args(Waiting))}")
     lease_s = check_span(arguments, "lease_duration", least=timedelta(seconds=1))
-    check_span(arguments, "timeout")
+    check_span(arguments, "timeout", or_none=True)
     if lease_s is not None and lease_s > MAX_LEASE_S:
         raise InvalidRequest(
             f"{task_id}: lease_duration={arguments['lease_duration']} is too long. The longest lease is a year"
@@ -89,19 +102,30 @@ def check_terms(arguments: Mapping[str, Any]) -> None:
         raise InvalidRequest(f"{arguments.get('task_id')}: {error}") from error
 
 
-def check_span(arguments: Mapping[str, Any], name: str, least: timedelta = timedelta()) -> float | None:
+def check_span(
+    arguments: Mapping[str, Any], name: str, least: timedelta = timedelta(), *, or_none: bool = False
+) -> float | None:
     """The time span in argument *name*, in seconds. None if it is not set.
 
+    :param or_none: the argument can be None.
     :raises InvalidRequest: it is no timedelta, or shorter than *least*.
     """
     value = arguments.get(name)
-    if value is None:
+    if value is None and (or_none or name not in arguments):
         return None
     if not isinstance(value, timedelta) or value < least:
         raise InvalidRequest(
             f"{arguments.get('task_id')}: {name}={value!r} is invalid. Use a timedelta of {least} or more"
         )
     return value.total_seconds()
+
+
+def check_objects(task: Any, objects: Any) -> None:
+    """Check the names of the *objects* that *task* releases. It raises as :func:`check_names` does."""
+    try:
+        rules.objects("objects", as_written(objects, task.get_dag()))
+    except InvalidRequest as error:
+        raise InvalidRequest(f"{task.task_id}: {error}") from error
 
 
 def check_lists(task: Any, *names: str) -> None:

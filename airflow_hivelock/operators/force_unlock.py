@@ -10,10 +10,17 @@ from airflow.providers.common.compat.sdk import BaseOperator
 
 from airflow_hivelock import metrics
 from airflow_hivelock.hooks import HiveLockHook
+from airflow_hivelock.locks import rules
 from airflow_hivelock.locks.errors import InvalidRequest
 from airflow_hivelock.locks.invalid import printable
-from airflow_hivelock.locks.model import Lease, LockObject
-from airflow_hivelock.operators.arguments import as_written, check_lists, check_span, is_rendered, names_nothing
+from airflow_hivelock.operators.arguments import (
+    check_connection,
+    check_lists,
+    check_objects,
+    check_span,
+    is_rendered,
+    names_nothing,
+)
 from airflow_hivelock.spec import Owner
 from airflow_hivelock.work.stale import Verdict, judge
 
@@ -21,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from airflow_hivelock.locks.manager import LockManager
-    from airflow_hivelock.locks.model import Holder
+    from airflow_hivelock.locks.model import Holder, Lease
 
 
 _RELEASED = Verdict(False, "it was released or taken over in the meantime")
@@ -77,8 +84,10 @@ class HiveForceUnlockOperator(BaseOperator):
         for name, value in (("leases", self.leases), ("objects", self.objects)):
             if value is not None and not is_rendered(value) and not isinstance(value, list | tuple):
                 raise InvalidRequest(f"{self.task_id}: {name}={value!r} must be a list of names, as in [{value!r}]")
-        for target in as_written(self.objects or ()):
-            LockObject.parse(target)
+        check_connection(vars(self))
+        check_objects(self, self.objects or ())
+        if not isinstance(self.stale, bool):
+            raise InvalidRequest(f"{self.task_id}: stale={self.stale!r} is invalid. Use True or False")
         if not is_rendered(self.min_age):
             check_span({"task_id": self.task_id, "min_age": self.min_age}, "min_age")
         if not is_rendered(self.only_report) and not isinstance(self.only_report, bool):
@@ -135,7 +144,7 @@ class HiveForceUnlockOperator(BaseOperator):
 
     def _chosen(self, manager: LockManager) -> list[Holder]:
         """The leases to check, each as one holder."""
-        targets = [None] if self.objects is None else [LockObject.parse(name) for name in self.objects]
+        targets = [None] if self.objects is None else rules.objects("objects", self.objects)
         holders = (holder for target in targets for holder in manager.show(target) if holder.lease_id is not None)
         chosen = {holder.lease_id: holder for holder in holders}
         wanted = chosen.keys() if self.leases is None else self.leases

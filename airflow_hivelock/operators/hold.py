@@ -128,7 +128,7 @@ def hold(
     _check_names(spec, ti.task_id)
     span = {"task_id": ti.task_id, "timeout": timeout, "lease_duration": lease_duration}
     check_span(span, "lease_duration", least=timedelta(seconds=1))
-    timeout_s = check_span(span, "timeout")
+    timeout_s = check_span(span, "timeout", or_none=True)
     hook = HiveLockHook(hivelock_conn_id)
     if not spec.takes_locks(hook, log):
         yield HeldLocks()

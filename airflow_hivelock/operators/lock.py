@@ -17,9 +17,9 @@ from airflow_hivelock.locks.invalid import printable
 from airflow_hivelock.locks.model import Lease
 from airflow_hivelock.locks.pending import Patience
 from airflow_hivelock.operators.acquiring import AcquiresLocks
-from airflow_hivelock.operators.arguments import as_written, check_lists, check_span, names_nothing
+from airflow_hivelock.operators.arguments import check_connection, check_lists, check_objects, check_span, names_nothing
 from airflow_hivelock.operators.force_unlock import by_whom
-from airflow_hivelock.operators.passed import check_lease_dag_id, current_lease, is_foreign
+from airflow_hivelock.operators.passed import check_lease, current_lease, is_foreign
 from airflow_hivelock.operators.releasing import (
     Instance,
     Instances,
@@ -141,19 +141,17 @@ class HiveUnlockOperator(Linked, ReleasesLocks, BaseOperator):
     ) -> None:
         super().__init__(**kwargs)
         check_span({"task_id": self.task_id, "work_timeout": work_timeout}, "work_timeout")
-        check_lease_dag_id(self.task_id, lease_dag_id, lease)
+        check_lease(self, lease, lease_dag_id)
         if lease_dag_id is not None and objects is not None:
             raise InvalidRequest(f"{self.task_id}: lease_dag_id releases whole leases. Remove objects")
         if objects is not None:
-            try:
-                rules.objects("objects", as_written(objects, self.get_dag()))
-            except InvalidRequest as error:
-                raise InvalidRequest(f"{self.task_id}: {error}") from error
+            check_objects(self, objects)
         self.objects = objects
         self.lease = lease
         self.lease_dag_id = lease_dag_id
         self.work_timeout = work_timeout
         self.hivelock_conn_id = hivelock_conn_id
+        check_connection(vars(self))
         self._of_upstream = lease is None
         self._given = () if objects is None else ("objects",)
 

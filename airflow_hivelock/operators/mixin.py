@@ -25,7 +25,7 @@ from airflow_hivelock.operators.acquiring import AcquiresLocks, TaskKilled, chec
 from airflow_hivelock.operators.assets import names_of_assets
 from airflow_hivelock.operators.base import NamesLocks
 from airflow_hivelock.operators.inspection import check_order, nearest
-from airflow_hivelock.operators.passed import check_lease_dag_id, check_not_empty, current_lease, work_name
+from airflow_hivelock.operators.passed import check_lease, check_not_empty, current_lease, work_name
 from airflow_hivelock.operators.submitting import SubmitsJobs
 from airflow_hivelock.spark import URL
 from airflow_hivelock.spec import OFF, LockSpec
@@ -99,7 +99,7 @@ class HiveLockMixin(SubmitsJobs, AcquiresLocks):
         super().__init__(**kwargs)
         if bool(self.reads or self.writes or self.lock_sql) == (lease is not None):
             raise InvalidRequest(f"{self.task_id}: pass one of lease, lock_sql, or reads and writes")
-        check_lease_dag_id(self.task_id, lease_dag_id, lease)
+        check_lease(self, lease, lease_dag_id)
         if self.start_from_trigger:
             raise InvalidRequest(
                 f"{self.task_id}: with start_from_trigger its work would start before it has its locks. Remove start_from_trigger"

@@ -16,11 +16,16 @@ if TYPE_CHECKING:
     from airflow_hivelock.locks.model import Lease
 
 
-def check_lease_dag_id(task_id: Any, lease_dag_id: Any, lease: Any) -> None:
-    """Check the arguments for another DAG's lease.
+def check_lease(task: Any, lease: Any, lease_dag_id: Any) -> None:
+    """Check the arguments for a lease that *task* does not acquire, when the DAG is parsed.
 
-    :raises InvalidRequest: *lease_dag_id* is not a plain id, or there is no *lease*.
+    :raises InvalidRequest: *lease* is a task or a plain value; *lease_dag_id* is not a plain id, or there is no *lease*.
     """
+    task_id, dag = task.task_id, task.dag if task.has_dag() else None
+    if (isinstance(lease, str | int) or hasattr(lease, "task_id")) and not is_rendered(lease, dag):
+        raise InvalidRequest(
+            f"{task_id}: lease={lease!r:.80} is not a lease. Pass the value that the lock task returns: lease=lock.output"
+        )
     if lease_dag_id is None:
         return
     if not isinstance(lease_dag_id, str) or not lease_dag_id.strip() or is_rendered(lease_dag_id):

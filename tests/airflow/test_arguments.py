@@ -40,7 +40,14 @@ class LockedWithSql(HiveLockMixin, EmptyOperator):
 
 NAMES_LOCKS = [HiveLockOperator, HiveLockSensor, LockedBash]
 
-WRONG = [
+WRONG_CONNECTIONS: list[tuple[Any, str]] = [
+    ("{{ params.store }}", "hivelock_conn_id='{{ params.store }}' is invalid. .* It cannot be a template"),
+    (None, "hivelock_conn_id=None is invalid. Write the id of one connection"),
+    (["a", "b"], "hivelock_conn_id="),
+    ("", "hivelock_conn_id=''"),
+]
+
+WRONG: list[tuple[dict[str, Any], str]] = [
     ({"writes": "dw.t"}, r"t: writes='dw\.t' must be a list of names, as in \['dw\.t'\]"),
     ({"reads": 5}, r"t: reads=5 must be a list of names, as in \['dw\.flights'\]"),
     ({"reads": None}, r"t: reads=None must be a list of names, as in \['dw\.flights'\]"),
@@ -64,12 +71,20 @@ WRONG = [
     ({"reads": ["dw.t"], "partition_columns": {"dw.t": "dt"}}, "must be a list of columns"),
     ({"reads": ["dw.t"], "support_concurrency": "no"}, "Use True, False or None"),
     ({"reads": ["dw.t"], "support_concurrency": 1}, "Use True, False or None"),
+    *[({"reads": ["dw.t"], "hivelock_conn_id": wrong}, f"t: {said}") for wrong, said in WRONG_CONNECTIONS],
+]
+
+WRONG_LEASES: list[tuple[dict[str, Any], str]] = [
+    ({"lease": "lock"}, "lease='lock' is not a lease. Pass the value that the lock task returns: lease=lock.output"),
+    ({"lease": True}, "lease=True is not a lease"),
+    ({"lease": EmptyOperator(task_id="lock")}, r"lease=<Task\(EmptyOperator\): lock> is not a lease"),
 ]
 
 WRONG_WAITING = [
     ({"timeout": timedelta(seconds=-1)}, "timeout"),
     ({"timeout": 60}, "Use a timedelta"),
     ({"lease_duration": timedelta()}, "lease_duration"),
+    ({"lease_duration": None}, "t: lease_duration=None is invalid. Use a timedelta"),
     ({"lease_duration": timedelta(days=400)}, "longest lease is a year"),
     ({"waiting": "sleep"}, "Use one of trigger, defer, reschedule, poke"),
 ]
@@ -108,6 +123,12 @@ RIGHT: list[dict[str, Any]] = [
 def test_names_and_sql_that_cannot_be_meant_are_refused(cls: Any, options: dict[str, Any], said: str) -> None:
     with pytest.raises(InvalidRequest, match=said):
         cls(**TASK, **options)
+
+
+@pytest.mark.parametrize(("options", "said"), WRONG_LEASES, ids=str)
+def test_a_passed_lease_that_cannot_be_meant_is_refused(options: dict[str, Any], said: str) -> None:
+    with pytest.raises(InvalidRequest, match=f"^t: {said}"):
+        LockedBash(**TASK, **options)
 
 
 @pytest.mark.parametrize("cls", NAMES_LOCKS)
@@ -228,12 +249,15 @@ def test_a_mapped_task_may_have_what_is_known_later() -> None:
     ("options", "said"),
     [
         ({"objects": "dw.t"}, "objects='dw.t' must be a list"),
-        ({"objects": ["dw.t/dt"]}, "'dt' is not a partition level"),
+        ({"objects": ["dw.t/dt"]}, "^t: .*'dt' is not a partition level"),
         ({"leases": "id"}, "leases='id' must be a list"),
         ({"min_age": "5 minutes"}, "min_age='5 minutes' is invalid. Use a timedelta"),
         ({"min_age": timedelta(minutes=-1)}, "min_age"),
         ({"dry_run": "no"}, "dry_run='no' is invalid. Use True or False"),
         ({"reason": " "}, "the reason is empty"),
+        *[({"hivelock_conn_id": wrong}, f"^t: {said}") for wrong, said in WRONG_CONNECTIONS],
+        ({"objects": ["dw.t"], "stale": None}, "^t: stale=None is invalid. Use True or False"),
+        ({"min_age": None}, "^t: min_age=None is invalid"),
         ({"objects": []}, r"^t: objects=\[\] is empty, so the task would release nothing"),
         ({"leases": (), "objects": ["dw.t"]}, r"^t: leases=\[\] is empty"),
     ],
@@ -251,6 +275,9 @@ def test_a_force_release_that_cannot_be_meant_is_refused(options: dict[str, Any]
         ({"objects": ["dw.t/dt={{ ds }}", "dw.t/dt"]}, "'dt' is not a partition level"),
         ({"objects": []}, r"objects=\[\] is empty, so the task would release nothing"),
         ({"lease": []}, r"lease=\[\] is empty"),
+        ({"work_timeout": None}, "work_timeout=None is invalid"),
+        *[({"hivelock_conn_id": wrong}, said) for wrong, said in WRONG_CONNECTIONS],
+        *WRONG_LEASES,
     ],
 )
 def test_an_unlock_that_cannot_be_meant_is_refused(options: dict[str, Any], said: str) -> None:

@@ -221,7 +221,7 @@ def test_objects_choose_what_is_judged(manager: LockManager, airflow_says: Calla
     acquire(manager, "here/dag/run/a/-1", "dw.a")
     acquire(manager, "here/dag/run/b/-1", "dw.b/dt=1")
     airflow_says("failed")
-    force(objects=["dw.b"])
+    force(objects=["dw.b/dt=1..2"])
     assert {str(holder.object) for holder in manager.show()} == {"dw", "dw.a"}
 
 
