@@ -35,6 +35,11 @@ def hivelock_task(
     """
 
     def lock(function: Any) -> Any:
+        if not hasattr(function, "__name__"):
+            raise InvalidRequest(
+                f"@task.hivelock needs a function below it, or a decorator of one task, not {function!r:.80}. To lock a task group, "
+                "write with hive_lock(…): inside it"
+            )
         inner: Any = function if is_decorated_task(function) else python_task(function)
         both = sorted(kwargs.keys() & inner.kwargs.keys() - {"task_id"})
         if both:

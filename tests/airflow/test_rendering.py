@@ -17,6 +17,7 @@ from airflow.sdk.execution_time.task_runner import RuntimeTaskInstance
 from pydantic import TypeAdapter
 
 from airflow_hivelock import HiveLockOperator
+from airflow_hivelock.locks import InvalidRequest
 from airflow_hivelock.locks.model import LockObject
 from airflow_hivelock.spec import Owner
 from airflow_hivelock.templates import IN_TRIGGERER
@@ -93,6 +94,12 @@ def test_a_name_that_the_triggerer_cannot_render_is_rendered_on_a_worker(templat
     assert not lock([f"dw.delays/dt={template}"]).start_from_trigger
     assert not lock(["dw.delays"], lock_sql=f"SELECT * FROM dw.t WHERE dt = '{template}'").start_from_trigger
     assert not lock(["dw.delays"], lock_database=template).start_from_trigger
+
+
+@pytest.mark.parametrize("template", ["{{ ds }", "{{ ds | unknown_filter }}"])
+def test_a_template_that_jinja_cannot_read_is_named(template: str) -> None:
+    with pytest.raises(InvalidRequest, match=r"^\['dw\.delays/dt=.*'\] is not a valid template: .*\. Correct it$"):
+        lock([f"dw.delays/dt={template}"]).render_template_fields({})
 
 
 @starts_in_triggerer

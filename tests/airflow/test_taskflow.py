@@ -6,7 +6,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from airflow.sdk import setup, task
+from airflow.sdk import setup, task, task_group
 
 from airflow_hivelock import HiveLockMixin, HiveLockOperator, HiveUnlockOperator, compat, locked
 from airflow_hivelock.locks import InvalidRequest
@@ -237,6 +237,14 @@ def test_what_cannot_be_meant_is_refused_where_it_is_written(given: dict[str, An
         @task.hivelock(**given)  # type: ignore[untyped-decorator]
         @task(retries=1)
         def load() -> None: ...
+
+
+def test_a_task_group_is_refused() -> None:
+    with pytest.raises(InvalidRequest, match=r"needs a function below it, .* write with hive_lock"):
+
+        @task.hivelock(writes=["dw.t"])
+        @task_group
+        def loads() -> None: ...
 
 
 def test_two_locks_around_one_function_are_refused() -> None:
