@@ -53,6 +53,7 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"reads": None}, r"t: reads=None must be a list of names, as in \['dw\.flights'\]"),
     ({"reads": "['dw.t']"}, "If it is a template, set render_template_as_native_obj=True"),
     ({"writes": ["dw.t/dt={ds}"]}, r"'\{ds\}' is not a plain value. .* or '%7Bds\}' if"),
+    ({"writes": ["dw.t/dt=%(ds)s"]}, r"'%\(ds\)s' is not a plain value. .* or '%25\(ds\)s' if"),
     ({"writes": ["dw.t/dt=*"]}, r"'\*' is not a plain value. .* To lock all partitions, name the table"),
     ({"reads": {"dw.t": 1}, "writes": ["dw.u"]}, "must be a list"),
     ({"writes": ["dw.t/dt"]}, "'dt' is not a partition level"),
