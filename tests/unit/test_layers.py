@@ -131,6 +131,7 @@ DOCUMENTED = {"_replace", "_asdict", "_make", "_fields", "_mapping", "_continue"
 """Public all the same: of named tuples, of SQLAlchemy's rows, and of Kubernetes' lists, for a word of Python's."""
 
 
+@cache
 def modules(*parts: str) -> list[str]:
     root = PACKAGE.joinpath(*parts)
     found = root.rglob("*.py") if root.is_dir() else [root] if root.exists() else []
@@ -138,13 +139,13 @@ def modules(*parts: str) -> list[str]:
 
 
 @cache
-def tree(module: str) -> ast.Module:
-    return ast.parse((PACKAGE / module).read_text())
+def nodes(module: str) -> list[ast.AST]:
+    return list(ast.walk(ast.parse((PACKAGE / module).read_text())))
 
 
 def imports(module: str) -> Iterator[str]:
     """The dotted names of the imports: anywhere in the file, and also those for typing only."""
-    for node in ast.walk(tree(module)):
+    for node in nodes(module):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
@@ -240,7 +241,7 @@ def test_the_lock_manager_and_the_job_know_no_airflow(module: str) -> None:
 @pytest.mark.parametrize("module", [name for name in modules("locks") if name not in TELLS_TIME])
 def test_the_core_reads_no_wall_clock(module: str) -> None:
     assert not {"time.time", "time.time_ns"} & set(imports(module))
-    for node in ast.walk(tree(module)):
+    for node in nodes(module):
         if isinstance(node, ast.Attribute):
             owner = node.value.attr if isinstance(node.value, ast.Attribute) else getattr(node.value, "id", "")
             assert (owner, node.attr) not in CLOCKS, f"{module}:{node.lineno} reads {owner}.{node.attr}"
@@ -260,7 +261,7 @@ def test_only_two_modules_touch_what_airflow_keeps_to_itself(module: str) -> Non
 def own_names(module: str) -> set[str]:
     """The names that a module defines: functions, classes, variables, and attributes of ``self``."""
     found = set()
-    for node in ast.walk(tree(module)):
+    for node in nodes(module):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
             found.add(node.name)
         elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
@@ -277,10 +278,11 @@ def is_self(node: ast.expr) -> bool:
 def reached(module: str) -> Iterator[str]:
     """Attributes with an underscore that the module cannot have defined; those of ``self`` may come from a base."""
     own, inherited = own_names(module), set().union(*map(own_names, modules()))
-    attributes = (node for node in ast.walk(tree(module)) if isinstance(node, ast.Attribute))
+    attributes = (node for node in nodes(module) if isinstance(node, ast.Attribute))
     for node in attributes:
-        ours = DOCUMENTED | (inherited if is_self(node.value) else own)
-        if node.attr.startswith("_") and not node.attr.endswith("__") and node.attr not in ours:
+        if not node.attr.startswith("_") or node.attr.endswith("__") or node.attr in DOCUMENTED:
+            continue
+        if node.attr not in (inherited if is_self(node.value) else own):
             yield f"{module}:{node.lineno} {ast.unparse(node)}"
 
 
