@@ -336,6 +336,7 @@ class Job:
             self._worker.insist(give_back)
         self._claims.gave(lease, left, objects, self._owner.key)
         self._note(f"has {left and left.locks} left")
+        self._owner.left = left.locks if left else ()
         if left and left.locks != lease.locks and manager is self._worker.manager:
             try:
                 self._worker.insist(lambda: self._worker.manager.verify(lease))

@@ -13,7 +13,7 @@ from tests.simulation.themes import Draw
 from tests.simulation.worker import Job, Worker
 
 if TYPE_CHECKING:
-    from airflow_hivelock.locks.model import LockMode, LockObject, LockRequest
+    from airflow_hivelock.locks.model import Lock, LockMode, LockObject, LockRequest
     from tests.simulation.schedule import Task
     from tests.simulation.session import SimulatedSession
     from tests.simulation.world import World
@@ -32,6 +32,8 @@ class Owner:
     requests: tuple[LockRequest, ...]
     attempt: int = 0
     processes: int = 0
+    left: tuple[Lock, ...] = ()
+    """The rest of its lease, after the last partial release."""
 
     @property
     def key(self) -> str:
@@ -179,6 +181,9 @@ class Workload:
         deferred = DeferredGrant(self.slots.pick(self._invitations_s)) if dice.chance(self._lates) else None
         priority = PRIORITIES[dice.chance(self._urgent) * dice.below(4)]
         asked = owner.requests[dice.chance(self._changes)]
+        if owner.left and self.parts.chance(0.5):
+            whole = asked.whole & {lock.object for lock in owner.left}
+            asked = replace(asked, locks=owner.left, whole=whole)
         request = replace(asked, attempt=owner.attempt, wait=wait, deferred=deferred, priority=priority)
         if request.limit and dice.chance(self._unequal):
             request = replace(request, limit=replace(request.limit, most=1 + dice.below(3)))

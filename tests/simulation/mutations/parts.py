@@ -15,9 +15,11 @@ from airflow_hivelock.locks.backends.zookeeper.namespace import Nodes
 from airflow_hivelock.locks.backends.zookeeper.queue import Queues
 from airflow_hivelock.locks.backends.zookeeper.turn import Turn
 from airflow_hivelock.locks.errors import InvalidRequest, LeaseMismatch, LockLost, StoreUnavailable
+from airflow_hivelock.locks.model import Lease
 from tests.simulation.mutations.mutation import edit, mutation
 from tests.simulation.stage import writes
 from tests.simulation.state import NAMESPACE
+from tests.simulation.themes import URGENT
 
 if TYPE_CHECKING:
     from airflow_hivelock.locks.backends.zookeeper.record import Record
@@ -263,3 +265,23 @@ def a_ticket_was_read_before_its_day_was_given_back(stage: Stage) -> None:
 def taken_back_for_what_was_given_back(patch: Patch) -> None:
     """A lease that its owner has got is taken back, because of a lock that another request no longer has."""
     edit(patch, Turn, "_verify", "if self.store.queues.forget_changed", "if False and self.store.queues.forget_changed")
+
+
+def the_object_of_its_placeholder_is_given_back(stage: Stage) -> None:
+    ours, retry, other = stage.process("ours", patience_s=0.0), stage.process("retry"), stage.process("other")
+    hive = stage.hive()
+    locked = hive.lock_table("w/a", "EXCLUSIVE")
+    asked = ours.asks("a", [], ["w.a", "w.b"])
+    asked.poll()
+    asked.poll()
+    other.asks("b", [], ["w.b"], priority=5).poll()  # younger than the placeholder, older than the grant
+    hive.unlock([locked])
+    ours.gives_back(asked.lease(), "w.a")
+    assert isinstance(retry.asks("a", [], ["w.b"], attempt=1).poll(), Lease), "its lease is taken back"
+    assert stage.intact("a")
+
+
+@mutation(the_object_of_its_placeholder_is_given_back, theme=URGENT | {"gives_back": 0.5, "partitions": 2})
+def a_returned_rest_is_verified(patch: Patch) -> None:
+    """The next process of an owner takes back what is left of its lease, while its work runs."""
+    edit(patch, nodes, "_before", "if record.given:", "if False:")

@@ -147,6 +147,9 @@ def verify_placeholder(
 def _before(tickets: Iterable[Ticket], record: Record, position: Position) -> list[Ticket]:
     """The tickets before *position* that are older than the request's lock nodes, nearest first. A younger ticket has
     claimed its position, and its request sees these nodes at its turn."""
+    # The lease was returned before a part of it was released. The oldest node can be gone with that part: a placeholder.
+    if record.given:
+        return []
     # By the record: if UNLOCK TABLE has deleted the oldest node, a returned lease is lost. It must not be given back.
     since = min(record.node_zxids)
     older = {ticket.path: ticket for ticket in tickets if ticket.zxid < since}
