@@ -65,20 +65,18 @@ PASSING_S = 3600.0
 
 BACKGROUND = 168
 """How many times as long others may overtake a request of priority 0 or less: for a week by default.
-
 A daily run must go before a rerun that takes a weekend. But the rerun must end, so its requests also have a limit.
 """
 
 BEHIND = 1 << 62
 """Added to the number of a request in the background: it is larger than each number that a store draws.
-
 So requests that overtake the background keep their own numbers. If they claimed a number there, all of them would share
 it, and a still more urgent request could not go between them.
 """
 
 
 class Position(NamedTuple):
-    """A queue position. The smaller one goes first. It never changes.
+    """A queue position. The smaller one goes first. It changes only with the priority.
 
     :param number: the request's own number, larger by :data:`BEHIND` in the background. If it has overtaken other
         requests: the smaller one of that and the number of the first of them.
@@ -99,6 +97,11 @@ class Position(NamedTuple):
     def newcomer(cls, priority: int) -> Position:
         """The last position, in the background or before it, of a request that has no number yet."""
         return cls.unclaimed(BEHIND - 1, priority, _LAST)
+
+    def reranked(self, priority: int) -> Position:
+        """This position after a person has changed the priority. With that, it can leave or enter the background."""
+        stays = (self.rank < 0) == (priority > 0)
+        return self._replace(rank=-priority) if stays else self.unclaimed(self.number % BEHIND, priority, self.arrival)
 
     def passed(self, other: Position) -> bool:
         """Whether this request has overtaken *other*. That one arrived earlier, and may already hold its locks."""
@@ -150,8 +153,7 @@ def may_claim(own: Position, waiting: Iterable[Position]) -> bool:
 
 
 def may_pass(own: Position, other: TimedPosition, limit: OvertakingLimit, *, equals: bool = False) -> bool:
-    """Whether a request at *own* may overtake the *other*, of lower (*equals*: or the same) priority, if that has not
-    reached the *limit*."""
+    """Whether *own* may overtake the *other*, of lower (*equals*: or the same) priority, within the *limit*."""
     return (other.position.rank > own.rank - equals) and not limit.reached(other)
 
 
@@ -162,7 +164,8 @@ def join(own: TimedPosition, waiting: Iterable[TimedPosition], limit: Overtaking
     a lower priority, or that has reached the *limit*.
     """
     mine = own.position
-    ahead = [other for other in waiting if other.position < mine or other.position.number >= BEHIND > mine.number]
+    behind = range(BEHIND, BEHIND + mine.number) if mine.number < BEHIND else ()  # in the background, and earlier
+    ahead = [other for other in waiting if other.position < mine or other.position.number in behind]
     return _overtaking(own, [], ahead, limit) or own.claiming(max(ahead).position.number + 1, [], limit)
 
 
@@ -222,14 +225,13 @@ Key = TypeVar("Key")
 
 
 def in_the_way(mine: Position, others: Iterable[Queued]) -> list[Queued]:
-    """The blockers of a request at *mine*, nearest first: all that hold, and all that wait before it.
+    """The blockers of a request at *mine*, of the *others* that conflict: all that hold, and all that wait before it.
 
-    A holder blocks even if the request has overtaken it, because its grant came first.
-
-    :param others: the requests that conflict.
+    The nearest comes first. A holder blocks even if the request has overtaken it, because its grant came first. Such
+    a holder comes last: otherwise each waiter would watch it.
     """
     found = [other for other in others if other.holds or other.position < mine]
-    return sorted(found, key=lambda other: other.position, reverse=True)
+    return sorted(found, key=lambda other: (other.position < mine, other.position), reverse=True)
 
 
 def watched(ahead: Sequence[Ahead]) -> tuple[Ahead, Ahead]:
@@ -363,7 +365,6 @@ def decide(asking: Undecided, conflicting: Iterable[Other], group: Iterable[Othe
 
     :param conflicting: the other requests that hold conflicting locks or wait for them.
     :param group: the other requests of its group that hold permits or wait for them.
-    :param limit: no request overtakes one that has reached it.
     """
     in_group, away = asking.in_group, tuple[Other, ...]()
     if asking.most and not asking.invited:

@@ -176,17 +176,19 @@ class ChangingPriority(Suite):
         one = LeaseLimit("group", 1)
         holder = manager.acquire(owner="holder", writes=[DAY1])
         permitted = manager.acquire(owner="permitted", writes=["dw.a"], limit=one)
-        first = Polling.queued(manager, "first", writes=[DAY1], limit=one)
+        first = Polling.queued(manager, "first", writes=[DAY1], limit=one, priority=0)
         manager.release(permitted)
         assert first.blocked_by() == ["holder"]
-        assert other.force_priority("first", 5, **BY)
         permitted = manager.acquire(owner="permitted", writes=["dw.a"], limit=one)
+        daily = Polling.queued(other, "daily", writes=["dw.c"], limit=one)
+        assert other.force_priority("first", 5, **BY)
         manager.release(holder)
         assert first.blocked_by() == ["permitted"]
         third = Polling.queued(other, "third", writes=["dw.b"], limit=one, priority=3)
         manager.release(permitted)
         manager.release(first.granted())
         other.release(third.granted())
+        other.release(daily.granted())
 
     @where(acquires=None, prioritized=False)
     def test_a_store_without_priorities_changes_none(self, manager: LockManager) -> None:

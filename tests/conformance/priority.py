@@ -62,6 +62,17 @@ class Prioritizing(Suite):
         assert urgent.blocked_by() == ["holder"]
 
     @where(prioritized=True)
+    def test_the_end_of_a_lease_in_the_background_wakes_the_next_waiter_alone(
+        self, manager: LockManager, other: LockManager
+    ) -> None:
+        lease = manager.acquire(owner="backfill", writes=[DAY1], priority=0)
+        daily = [Polling.queued(other, f"daily {number}", writes=[DAY1]) for number in range(4)]
+        manager.release(lease)
+        other.release(daily[0].granted())
+        daily[1].woken()
+        assert not daily[3].is_woken
+
+    @where(prioritized=True)
     def test_holders_are_not_passed(self, manager: LockManager, other: LockManager) -> None:
         """A request that was granted while an overtaken one waited is a holder too, and is not overtaken."""
         lease = manager.acquire(owner="holder", writes=[DAY1])

@@ -74,6 +74,11 @@ class Polling:
         (waiter,) = (waiter for waiter in self._manager.waiters() if waiter.owner == self._owner)
         return waiter
 
+    @property
+    def is_woken(self) -> bool:
+        """Whether ``wake`` has been called since the last poll."""
+        return self._changed.is_set()
+
     def woken(self) -> None:
         """Wait until ``wake`` is called."""
         assert self._changed.wait(PATIENCE_S), "never woken"

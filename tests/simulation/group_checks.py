@@ -95,7 +95,8 @@ class GroupChecks:
             self.queues[group][name] = place
             if (place.key, place.epoch) not in self._places:  # or it comes back to its own
                 self._arrived.append((group, place))
-            if self._places.setdefault((place.key, place.epoch), place.place) != place.place:
+            # A changed priority can take it into the background, or out of it.
+            if (self._places.setdefault((place.key, place.epoch), place.place) - place.place) % BEHIND:
                 raise Violation(f"{self._owner(place.key)} parks at {place.place}, and had another place before")
         return True
 
@@ -204,8 +205,10 @@ class GroupChecks:
         state = self._checks.states.get(key)
         if state is None or state.share is None or not state.share.place or state.parked:
             return
-        kept = before and before.share
-        if not kept or (kept.group, kept.place) != (state.share.group, state.share.place):
+        place = before.share.place if before and before.share else 0
+        if before and place and (before.priority > 0) != (state.priority > 0):
+            place = unclaimed(place % BEHIND, state.priority)
+        if not before or not before.share or (before.share.group, place) != (state.share.group, state.share.place):
             raise Violation(f"{state.owner} is {state.state}, and has a place at which it never parked: {state.share}")
 
     def _check_nodes(self) -> None:
@@ -245,7 +248,7 @@ class GroupChecks:
         for other in self.queues[group].values():
             if other.key == mine.key or not mine[:4] < other[:4] or other.czxid >= seen:
                 continue
-            if other.place >= own and not other.place >= BEHIND > own:
+            if other.place >= own and not (own < BEHIND <= other.place < BEHIND + own):
                 continue  # it is behind without being passed
             if (other.rank, other.epoch) < (mine.rank, mine.epoch):
                 raise Violation(

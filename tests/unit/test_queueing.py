@@ -149,6 +149,29 @@ def test_a_position_is_not_claimed_before_one_there_that_has_reached_its_bound()
     assert joined.position == Position(BEHIND + 2, -5, 50)
 
 
+def test_an_earlier_request_joins_before_background_work_that_has_reached_its_bound() -> None:
+    """It waited for its locks before, and now parks in the queue of its group for the first time."""
+    backfill = TimedPosition(at(20, 0), NOW - WEEK)
+    assert queueing.join(TimedPosition(at(10, 1), NOW), [backfill], LIMIT).position == at(10, 1)
+    assert queueing.join(TimedPosition(at(30, 1), NOW), [backfill], LIMIT).position == Position(BEHIND + 21, -1, 30)
+
+
+@pytest.mark.parametrize(
+    ("number", "before", "after", "moved"),
+    [
+        (5, 1, 9, 5),
+        (5, 1, 0, BEHIND + 5),
+        (BEHIND + 5, 0, -3, BEHIND + 5),
+        (BEHIND + 5, 0, 1, 5),
+        (BEHIND + 5, 1, 9, BEHIND + 5),  # behind background work that has reached its bound
+    ],
+)
+def test_a_changed_priority_moves_a_position_into_the_background_and_out_of_it(
+    number: int, before: int, after: int, moved: int
+) -> None:
+    assert Position(number, -before, 50).reranked(after) == Position(moved, -after, 50)
+
+
 def test_a_request_that_was_passed_may_hold_all_the_same() -> None:
     earlier, mine = at(1), at(1, priority=2, arrival=5)
     assert mine.passed(earlier)
@@ -259,9 +282,9 @@ def test_every_queue_keeps_its_order_and_its_bound(arrivals: list[tuple[int, int
 # The blockers, and the watched one.
 
 
-def test_in_the_way_are_earlier_waiters_and_all_holders_nearest_first() -> None:
+def test_in_the_way_are_earlier_waiters_and_all_holders_nearest_first_and_overtaken_holders_last() -> None:
     others = [waits(1), holds(2), waits(3), holds(9), waits(8)]
-    assert [other.key for other in queueing.in_the_way(at(5), others)] == ["h9", "w3", "h2", "w1"]
+    assert [other.key for other in queueing.in_the_way(at(5), others)] == ["w3", "h2", "w1", "h9"]
 
 
 @given(st.lists(st.tuples(st.integers(1, 40), st.booleans()), unique_by=lambda one: one[0]), st.integers(1, 40))
@@ -270,7 +293,8 @@ def test_of_two_waiters_exactly_one_is_in_the_way_of_the_other(all_: list[tuple[
     ahead = queueing.in_the_way(at(mine), others)
     for other in others:
         assert (other in ahead) is (other.holds or not queueing.in_the_way(other.position, [waits(mine)]))
-    assert not ahead or queueing.watched(ahead) == (max(ahead, key=_position), min(ahead, key=_position))
+    before = [other for other in ahead if other.position < at(mine)]
+    assert not before or queueing.watched(ahead)[0] == max(before, key=_position)
 
 
 def _position(other: Other) -> Position:

@@ -9,7 +9,7 @@ from airflow_hivelock.locks.backend import Blocked
 from airflow_hivelock.locks.backends.zookeeper import nodes, waiting
 from airflow_hivelock.locks.backends.zookeeper.permits import GroupLook
 from airflow_hivelock.locks.model import Lease, LeaseLimit
-from airflow_hivelock.locks.queueing import TimedPosition
+from airflow_hivelock.locks.queueing import Position, TimedPosition
 from tests.conformance.priority import BACKGROUND
 from tests.simulation.mutations.mutation import edit, mutation
 from tests.simulation.stage import writes
@@ -73,7 +73,7 @@ def the_daily_runs_have_waited_for_long(stage: Stage) -> None:
 @mutation(the_daily_runs_have_waited_for_long, theme=URGENT)
 def background_is_not_behind(patch: Patch) -> None:
     """All daily runs have the number of the backfill's run, and none can go between them."""
-    patch.setattr(queueing, "BEHIND", 0)
+    edit(patch, Position, "unclaimed", "number if priority > 0 else BEHIND + number", "number")
 
 
 def background_waits_no_longer(stage: Stage) -> None:
@@ -168,3 +168,68 @@ def background_waits_no_longer_for_a_lease(stage: Stage) -> None:
 def newcomers_go_before_background(patch: Patch) -> None:
     """A permit is free, and a backfill's run that waits for it can no longer be overtaken."""
     edit(patch, GroupLook, "free", "else AFTER_ALL", "else Position.newcomer(mine.priority)")
+
+
+def an_earlier_request_parks_late(stage: Stage) -> None:
+    ours, mine, daily = (stage.process(name, passing_s=10.0) for name in ("ours", "mine", "daily"))
+    held = ours.gets("a", [], ["w.a"])
+    earlier = daily.asks("d", [], ["w.a"], limit=ONE)
+    earlier.poll()
+    lease = ours.gets("c", [], ["w.b"], limit=ONE)
+    backfill = mine.asks("b", [], ["w.c"], limit=ONE, priority=0)
+    backfill.poll()
+    stage.schedule.quiet = True  # time may jump
+    stage.schedule.sleep(10.0 * BACKGROUND)
+    ours.releases(held)
+    earlier.poll()
+    ours.releases(lease)
+    daily.releases(earlier.lease())
+    backfill.lease()
+
+
+@mutation(an_earlier_request_parks_late)
+def all_background_is_ahead(patch: Patch) -> None:
+    """A request that waited for its locks parks behind a later one that can no longer be overtaken."""
+    edit(patch, queueing, "join", "range(BEHIND, BEHIND + mine.number)", "range(BEHIND, 2 * BEHIND)")
+
+
+def one_that_has_parked_is_raised(stage: Stage) -> None:
+    ours, mine, daily = stage.process("ours"), stage.process("mine"), stage.process("daily")
+    held, lease = ours.gets("a", [], ["w.a"]), ours.gets("c", [], ["w.b"], limit=ONE)
+    backfill = mine.asks("b", [], ["w.a"], limit=ONE, priority=0)
+    backfill.poll()
+    ours.releases(lease)
+    backfill.poll()  # it waits for its locks, and keeps its place
+    lease = ours.gets("e", [], ["w.c"], limit=ONE)
+    later = daily.asks("d", [], ["w.d"], limit=ONE)
+    later.poll()
+    assert daily.prioritizes("b", 5)
+    ours.releases(held)
+    backfill.poll()
+    ours.releases(lease)
+    mine.releases(backfill.lease())
+    later.lease()
+
+
+@mutation(one_that_has_parked_is_raised)
+def raised_request_parks_in_the_background(patch: Patch) -> None:
+    """A request that a person has raised waits for its permit behind all daily runs."""
+    edit(patch, waiting, "reprioritized", "and share.place:", "and not share.place:")
+
+
+def a_lease_of_the_background_ends(stage: Stage) -> None:
+    ours, mine = stage.process("ours"), stage.process("mine")
+    lease = ours.asks("b", [], ["w.a"], priority=0).lease()
+    daily = [mine.asks(f"d{number}", [], ["w.a"]) for number in range(3)]
+    for one in daily:
+        one.poll()
+    ours.manager.renew(lease)
+    ours.releases(lease)
+    stage.schedule.sleep(1.0)
+    assert [one.flag.raised for one in daily] == [True, False, False]
+
+
+@mutation(a_lease_of_the_background_ends)
+def overtaken_holders_come_first(patch: Patch) -> None:
+    """The end of a backfill's lease wakes all waiters, and not only the next one."""
+    edit(patch, queueing, "in_the_way", "(other.position < mine, other.position)", "other.position")

@@ -154,7 +154,8 @@ def reprioritize(store: Store, owner: str, priority: int, *, reason: str, user: 
             moved = rules.reprioritized(owner, before, own, waiting, OvertakingLimit(now_us, store.passing_us))
             if not store.end(transaction, State.FREE, "queued", of_place=mine.place).count:
                 return None
-            again = again._replace(turn=moved.position.number, turn_us=moved.since)
+            kept = mine.timed(mine.group_turn, 0).position.reranked(priority).number if mine.group_turn else 0
+            again = again._replace(turn=moved.position.number, turn_us=moved.since, group_turn=kept)
             store.put(transaction, again, mine._replace(state=State.FREE), locks)
             store.dialect.notify_process(transaction, mine.process)
             store.audit(transaction, again, reason, user)

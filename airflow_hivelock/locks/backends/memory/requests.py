@@ -136,7 +136,7 @@ class Requests:
         entry.request = replace(entry.request, priority=priority)
         entry.among_locks, entry.number = moved, number
         if kept := entry.in_group:
-            entry.in_group = kept._replace(position=kept.position._replace(rank=-priority))
+            entry.in_group = kept._replace(position=kept.position.reranked(priority))
         entry.wake()
         self.changed(entry.request)
 

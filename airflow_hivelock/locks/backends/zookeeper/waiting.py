@@ -162,6 +162,9 @@ def reprioritized(
     moved = replace(
         record.outside(), priority=priority, entry=record.entry + 1, placeholders=(), lost=(), first_ms=first_ms
     )
+    if (share := moved.share) and share.place:
+        kept = Position(share.place, -record.priority, record.entry).reranked(priority)
+        moved = replace(moved, share=share._replace(place=kept.number))
     limit = overtaking_limit(store, passing_s)
     own = TimedPosition(Position.newcomer(priority), limit.now)
     waiting = [timed for timed, _ in _waiting(store, record)]
