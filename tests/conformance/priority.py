@@ -67,6 +67,7 @@ class Prioritizing(Suite):
     ) -> None:
         lease = manager.acquire(owner="backfill", writes=[DAY1], priority=0)
         daily = [Polling.queued(other, f"daily {number}", writes=[DAY1]) for number in range(4)]
+        assert daily[1].blocked_by() == ["daily 0", "backfill"]
         manager.release(lease)
         other.release(daily[0].granted())
         daily[1].woken()
