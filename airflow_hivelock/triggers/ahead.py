@@ -40,12 +40,12 @@ _ends: comms.SharedAnswers[str] = comms.SharedAnswers(KNOWN_S)
 class RunsAhead:
     """Asks Airflow and the audit trail, and logs the answers. A separate asyncio task asks, so that the wait continues.
 
-    :param installation: the id of this Airflow, which knows only its own tasks.
+    :param own: the task that waits. Its Airflow knows only its own tasks.
     :param manager: returns the lock manager. It is called only when there are blockers, so the waiter is connected.
     """
 
-    def __init__(self, installation: str, manager: Callable[[], LockManager], log: Any) -> None:
-        self._installation = installation
+    def __init__(self, own: Owner, manager: Callable[[], LockManager], log: Any) -> None:
+        self._own = own
         self._manager = manager
         self._log = log
         self._asking: asyncio.Task[None] | None = None
@@ -72,8 +72,14 @@ class RunsAhead:
         await self._log_force_releases(marked)
         for each in marked:
             owner = Owner.parse(each.owner)
-            if owner is None or owner.installation != self._installation:
+            if owner is None or owner.installation != self._own.installation:
                 continue
+            if each.holds and (owner.dag_id, owner.run_id) == (self._own.dag_id, self._own.run_id):
+                self._log.warning(
+                    "%s is a task of this run. If it is this task's lock task, this task waits in vain: it needs lease=%s.output",
+                    printable(each.owner),
+                    printable(owner.task_id),
+                )
             if end := await _ends.of(str(owner), partial(_ask, owner)):
                 then = "; the keeper frees its lease when its work has ended" if each.holds else ""
                 self._log.info("%s: %s%s", printable(each.owner), end, then)

@@ -192,7 +192,7 @@ class LockTrigger(StrictNames, BaseTrigger):
             )
 
         polled = await self._in_pool(begin)
-        async with RunsAhead(hook.installation, lambda: polled.manager, self.log) as ahead:
+        async with RunsAhead(owner, lambda: polled.manager, self.log) as ahead:
             while (outcome := await self._in_pool(polled.poll)) is None:
                 ahead.ask_about(polled.seen.take_marked())
                 with suppress(TimeoutError):

@@ -13,6 +13,7 @@ import structlog
 from airflow_hivelock import waiting
 from airflow_hivelock.locks import Lease, LockRequest, rules
 from airflow_hivelock.locks.model import DeferredGrant, Work
+from airflow_hivelock.spec import Owner
 from airflow_hivelock.triggers.ahead import RunsAhead
 from airflow_hivelock.ui.works import how
 from airflow_hivelock.waiting import MarkedBlocker
@@ -114,7 +115,7 @@ class TestWaiter:
         (entry,) = manager.audit()
         forged = replace(entry, user=f"ann{RUN}", reason=f"over{RUN}")
         monkeypatch.setattr(manager.backend, "audit", lambda: [forged])
-        async with RunsAhead("here", lambda: manager, structlog.get_logger()) as runs:
+        async with RunsAhead(Owner("here", "dag", "today", "load"), lambda: manager, structlog.get_logger()) as runs:
             await runs.ask_last([MarkedBlocker(owner, False, datetime(2013, 1, 1, tzinfo=UTC))])
         assert "force-released" in lines()
         assert lines().count(SHOWN) == 3

@@ -219,6 +219,17 @@ class TestTheLogOfAWait:
 
         asyncio.run(body())
 
+    async def test_it_says_that_a_task_of_its_own_run_holds(
+        self, manager: LockManager, triggerer: Triggerer, monkeypatch: pytest.MonkeyPatch, lines: Lines
+    ) -> None:
+        """Its lock task holds the locks until it has ended, because its lease was not passed."""
+        monkeypatch.setattr(waiting, "STILL_S", (0.1,))
+        held = other(manager, OWNER.replace("/lock/", "/days.lock/"))
+        trigger_id = await triggerer.defer(trigger())
+        await triggerer.until(lambda: "it needs lease=days.lock.output" in lines(), "the hint")
+        manager.release(held)
+        await triggerer.event(trigger_id)
+
     async def test_it_says_who_has_force_released_what_it_waited_for(
         self, manager: LockManager, triggerer: Triggerer, lines: Lines
     ) -> None:
