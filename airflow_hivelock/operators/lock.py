@@ -191,6 +191,8 @@ class HiveUnlockOperator(Linked, ReleasesLocks, BaseOperator):
                     self.log.info("Released lease %s of %s", lease.id, printable(lease.owner))
                     metrics.released(lease.since)
                     freed.append(lease.id)
+            if not freed:
+                self.log.info("Released nothing: connection %r has none of the leases any more", self.hivelock_conn_id)
             return freed
 
         return patiently(release, self.log, patience=patience, prefix="Not released yet. ")

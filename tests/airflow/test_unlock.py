@@ -174,11 +174,14 @@ class TestUnlock:
         assert ("Nothing to release: objects is empty in this run" in lines()) is (returned == [])
         assert _held(manager) == ["dw.delays/dt=2013-01-15"]
 
-    def test_what_is_free_already_is_success(self, manager: LockManager, run: Run) -> None:
+    def test_what_is_free_already_is_success_and_the_log_has_that(
+        self, manager: LockManager, run: Run, lines: Lines
+    ) -> None:
         with dag() as releases:
             lock = HiveLockOperator(task_id="lock", **NAMES)
             lock >> HiveUnlockOperator(task_id="unlock") >> HiveUnlockOperator(task_id="again", lease=lock.output)
         assert run(releases, logical_date=DAY).state == "success"
+        assert lines().count("Released nothing: connection 'hivelock_default' has none of the leases any more") == 1
 
     def test_as_a_plain_task_it_frees_the_locks_upstream(self, manager: LockManager, run: Run) -> None:
         with dag() as releases:
