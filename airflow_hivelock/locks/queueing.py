@@ -225,7 +225,7 @@ Key = TypeVar("Key")
 
 
 def in_the_way(mine: Position, others: Iterable[Queued]) -> list[Queued]:
-    """The blockers of a request at *mine*, of the *others* that conflict: all that hold, and all that wait before it.
+    """The blockers of a request at *mine*: the holders, and the earlier waiters, of the *others* that conflict with it.
 
     The nearest comes first. A holder blocks even if the request has overtaken it, because its grant came first. Such
     a holder comes last: otherwise each waiter would watch it.
