@@ -49,6 +49,8 @@ _NOT_KNOWN = (
 _MOST_ROUNDS = 10
 """The largest depth of variables in values of variables."""
 
+_END = re.compile(r";\s+\S")
+
 _STEP = "write the text itself, or DECLARE and SET the variable in the same SQL; or name reads and writes instead"
 _PARAMETER = (":", "?")
 
@@ -100,6 +102,9 @@ def raw_text(cursor: Cursor) -> str:
             cursor.refuse(
                 f"{comment!r} in such a statement is not understood; put the comment on its own line before", step=""
             )
+    for token in cursor.statement.tokens:
+        if _END.search(token.text):  # the quote can be an apostrophe: beeline ends a statement at the end of such a line
+            cursor.statement.refuse(token, "a quote that contains the end of a statement is not understood here")
     return text
 
 
