@@ -81,6 +81,13 @@ def test_hive_reads_every_partition_if_its_pruning_is_turned_off(view: str, valu
     assert read(sql) == {"sales": partitions}
 
 
+@pytest.mark.parametrize("setting", ["hive.ppd.recognizetransivity", "spark.sql.constraintPropagation.enabled"])
+def test_what_a_join_makes_equal_excludes_nothing_if_a_setting_says_so(setting: str) -> None:
+    sql = "select * from sales s join orders o on s.dt = o.dt where s.dt = '2024-01-05'"
+    assert read(sql) == {"sales": 1, "orders": 1}
+    assert read(f"set {setting}=false; {sql}")["orders"] == ALL
+
+
 def test_numbers_that_a_union_makes_texts_are_not_compared_as_numbers() -> None:
     assert (
         read("select * from (select hr from hourly union all select region from sales) where hr <> '04'")["hourly"] == 9

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from tests.support.sql.cases import Case
 
 
-PARTITIONED = {"default.t1": ["p"], "default.t2": ["p", "q"]}
+PARTITIONED = {"default.t1": ["p"], "default.t2": ["p", "q"], "default.t3": ["p date", "q int"]}
 
 
 def locks(sql: str, catalog: Any = None, **options: Any) -> list[str]:
@@ -150,6 +150,8 @@ def test_the_stricter_table_locks_no_less_than_either(case: Case) -> None:
         ("select * from t1 where p in ('a', 'b')", 2),
         ("select * from t1 a where a.p = 'a' or a.p = 'b' and x = 1", 2),
         ("select * from t2 where p in ('a', 'b') and q in (1, 2)", 4),
+        ("select * from t3 where p >= '2013-01-30' and p < '2013-02-01' and q = 4", 2),
+        ("select * from t3 where p = '2013-01-30' and q > 3 and q <= 6", 3),
     ],
 )
 def test_without_a_metastore_what_is_named_is_locked(sql: str, expected: int, caplog: pytest.LogCaptureFixture) -> None:
@@ -163,6 +165,7 @@ def test_without_a_metastore_what_is_named_is_locked(sql: str, expected: int, ca
     [
         ("select * from t1", "default.t1"),
         ("select * from t1 where p >= '2013-01-01'", "default.t1"),
+        ("select * from t1 where p >= '2013-01-01' and p < '2013-01-02'", "default.t1"),  # its hours, if it is hourly
         ("select * from t1 where p like '2013%'", "default.t1"),
         ("select * from t1 where p = current_date()", "default.t1"),
         ("select * from t2 where q = 1", "default.t2"),
@@ -312,6 +315,7 @@ OFF = "set hive.support.concurrency=false; "
         ("SET hiveconf:Hive.Support.Concurrency = FALSE; insert into t select 1; drop table u", [], 2),
         ("drop table u; " + OFF + "drop table t", ["X u"], 1),
         (OFF + "drop table t; set hive.support.concurrency=true; drop table u", ["X u"], 1),
+        (OFF + "drop table t; reset; drop table u", ["X u"], 1),
         (OFF + "use dw; use default; set hive.support.concurrency=true; drop table u", ["X u"], 0),
         ("set hive.support.concurrency; set -v; set hive.support.concurrencyx=false; drop table u", ["X u"], 0),
     ],

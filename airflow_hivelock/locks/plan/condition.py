@@ -265,20 +265,20 @@ class And(_Several):
         return self._range(column, kind) if ranges else None
 
     def _range(self, column: str, kind: str) -> frozenset[str] | None:
-        """The values of a BETWEEN, for tables whose partitions cannot be listed. None if there is no such range."""
-        ends = {part.sign: part.literal for part in self.parts if isinstance(part, Compare) and part.column == column}
-        if not {">=", "<="} <= ends.keys() or not all(
-            is_date(end.text) or end.kind == "number" for end in (ends[">="], ends["<="])
-        ):
+        """The values of a range, for tables whose partitions cannot be listed. None if there is no such range."""
+        signs = ">= <= > <" if kind in ("date", *INTEGERS) else ">= <="  # a text can be longer: the hours of a day
+        found = [each for each in self.parts if isinstance(each, Compare) and each.column == column]
+        ends = {each.sign[0]: each.literal for each in found if each.sign in signs.split()}
+        if len(ends) < 2 or not all(is_date(end.text) or end.kind == "number" for end in ends.values()):
             return None
-        first, last = ends[">="].value(kind), ends["<="].value(kind)
+        first, last = ends[">"].value(kind), ends["<"].value(kind)
         if first is None or last is None:
             return None
         try:
-            found = LockObject.parse_all(f"d.t/c={first}..{last}")
+            listed = LockObject.parse_all(f"d.t/c={first}..{last}")
         except InvalidRequest:
             return None
-        return frozenset(target.partition[0][1] for target in found)
+        return frozenset(target.partition[0][1] for target in listed)
 
 
 class Together(And):

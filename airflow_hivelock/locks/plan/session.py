@@ -68,7 +68,7 @@ class SessionState(Generic[View]):
     :ivar used: whether a USE has changed the database. Its name can also be that of a catalog.
     :ivar names_in_double_quotes: whether double quotes contain names, because of a SET.
     :ivar keeps_spelling: whether Hive stores partition values as they are written, because of a SET.
-    :ivar prunes: False if Hive reads every partition whatever the WHERE, because of a SET.
+    :ivar prunes: False if a SET makes an engine read partitions that a condition excludes.
     :ivar blocks: the number of BEGINs without an END.
     :ivar branches: the number of open branches, loops and handlers of a script.
     :ivar prepared: the names of prepared statements.

@@ -33,6 +33,13 @@ _NAMES_IN_DOUBLE_QUOTES = (
     ("spark.sql.ansi.doublequotedidentifiers", "true"),
 )
 
+_READ_MORE = (
+    ("hive.optimize.ppd", "false"),
+    ("hive.ppd.recognizetransivity", "false"),
+    ("spark.sql.constraintpropagation.enabled", "false"),
+)
+"""Settings without which an engine skips partitions: by WHERE, or by what a join makes equal."""
+
 _TEMPLATE = re.compile(r"\$\{|\{\{|\{%")
 _VARIABLE = re.compile(r"\$\{(?:(hivevar|hiveconf):)?([\w.\-]+)\}")
 _SET = re.compile(r"set\s+(?:(hivevar|hiveconf):)?([\w.\-]+)\s*=(.*)", re.IGNORECASE | re.DOTALL)
@@ -73,12 +80,14 @@ def setting(cursor: Cursor, planner: Planner) -> None:
         planner.settings.append(parsed)
     if parsed and parsed.name == CONCURRENCY:
         planner.session.concurrency = parsed.truth or planner.always
+    elif cursor.sees("RESET"):
+        planner.session.concurrency = True
     if cursor.take("SET", "CATALOG") and not cursor.sees(CATALOG.upper()):
         cursor.refuse(f"only {CATALOG} has Hive's tables")
 
 
 def _session_setting(text: str, planner: Planner) -> None:
-    """Apply a SET line to the later statements. RESET is ignored, because the plan then locks no less."""
+    """Apply a SET line to the later statements. RESET undoes none of these, because the plan then locks no less."""
     session = planner.session
     if (found := _is_set_by(text.replace("`", ""))) is None:
         return
@@ -90,7 +99,7 @@ def _session_setting(text: str, planner: Planner) -> None:
     turned = (name.lower().removeprefix("hiveconf:"), value.lower())
     session.names_in_double_quotes |= turned in _NAMES_IN_DOUBLE_QUOTES
     session.keeps_spelling |= turned == ("hive.typecheck.on.insert", "false")
-    session.prunes &= turned != ("hive.optimize.ppd", "false")
+    session.prunes &= turned not in _READ_MORE
 
 
 def raw_text(cursor: Cursor) -> str:
@@ -103,7 +112,9 @@ def raw_text(cursor: Cursor) -> str:
                 f"{comment!r} in such a statement is not understood; put the comment on its own line before", step=""
             )
     for token in cursor.statement.tokens:
-        if _END.search(token.text):  # the quote can be an apostrophe: beeline ends a statement at the end of such a line
+        if _END.search(
+            token.text
+        ):  # the quote can be an apostrophe: beeline ends a statement at the end of such a line
             cursor.statement.refuse(token, "a quote that contains the end of a statement is not understood here")
     return text
 
