@@ -38,6 +38,9 @@ FIRST = 5
 """The format of version 0.1.0. Where space matters, data of this format has no stamp."""
 
 _MOST = 1_000_000
+dump = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False).encode  # json.dumps() makes an encoder each time
+"""A stored value as short JSON."""
+
 _NOTHING: Mapping[str, Any] = MappingProxyType({})
 
 
@@ -64,7 +67,7 @@ class Stamp(NamedTuple):
 
     def text(self) -> str | None:
         """:meth:`short` as JSON; None if it is empty."""
-        return json.dumps(short, separators=(",", ":"), ensure_ascii=False) if (short := self.short()) else None
+        return dump(short) if (short := self.short()) else None
 
     def check(self, what: str) -> None:
         """Check that this version may use the value.

@@ -11,11 +11,12 @@ import os
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from kazoo.client import KazooClient
-from kazoo.protocol.serialization import Create, Delete, GetChildren, GetData, SetData, Transaction
+from kazoo.protocol.serialization import Create, Delete, SetData, Transaction
 from kazoo.security import OPEN_ACL_UNSAFE
 
 from airflow_hivelock.locks import LockManager, LockObject, rules
 from airflow_hivelock.locks.backends.zookeeper import ZooKeeperBackend
+from airflow_hivelock.locks.backends.zookeeper.client import Get, Names
 from airflow_hivelock.locks.backends.zookeeper.layout import LOCK_PREFIXES, Layout, LockData
 from airflow_hivelock.locks.backends.zookeeper.wire import MultiRead
 from airflow_hivelock.locks.model import owner_key
@@ -222,7 +223,7 @@ class _Request(NamedTuple):
     record: str
     data: bytes
     tickets: Sequence[str]
-    reads: Sequence[GetChildren]
+    reads: Sequence[Names]
     creates: Sequence[Create]
 
 
@@ -263,15 +264,15 @@ class Steps(_Kazoo):
         layout, key, locks = self._layout, f"{next(self._numbers):016x}", wanted(writes)
         data, record = json.dumps([QUERY, *map(str, locks)]).encode(), layout.record(key)
         tables = sorted({str(lock.object) for lock in locks if not lock.object.partition})
-        queues = [GetChildren(layout.queue(name), None) for name in tables]
-        objects = [GetChildren(layout.object(LockObject.parse(name)), None) for name in tables]
+        queues = [Names(layout.queue(name)) for name in tables]
+        objects = [Names(layout.object(LockObject.parse(name))) for name in tables]
         tickets = [f"{layout.queue(name)}/{key}-1-1-A" for name in tables if "." in name]
         creates = [Create(path, data, OPEN_ACL_UNSAFE, 0) for path in (record, *tickets)]
         return _Request(record, data, tickets, (*queues, *objects), (*creates, *nodes(layout, writes)))
 
     def _acquire(self, request: _Request) -> list[str]:
         """The paths of the nodes for Hive."""
-        self._ask(MultiRead((GetData(request.record, None), *request.reads)))
+        self._ask(MultiRead((Get(request.record), *request.reads)))
         made: list[str] = self._ask(Transaction(request.creates), MultiRead(request.reads))[0]
         return made[len(request.tickets) + 1 :]
 

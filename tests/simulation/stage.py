@@ -13,7 +13,7 @@ from unittest import mock
 from airflow_hivelock.locks import rules
 from airflow_hivelock.locks.backends.zookeeper import ZooKeeperBackend, acquisition, marking
 from airflow_hivelock.locks.backends.zookeeper.acquisition import ZooKeeperAcquisition
-from airflow_hivelock.locks.backends.zookeeper.client import Commit, Get, SetData
+from airflow_hivelock.locks.backends.zookeeper.client import Children, Commit, Get, SetData
 from airflow_hivelock.locks.backends.zookeeper.store_format import StoreFormat
 from airflow_hivelock.locks.backends.zookeeper.turn import NotAtOnce
 from airflow_hivelock.locks.errors import StoreUnavailable
@@ -274,6 +274,11 @@ def writes(owner: str, state: str = "") -> Callable[[Request], bool]:
         )
 
     return due
+
+
+def verifies(path: str) -> Callable[[Request], bool]:
+    """Whether a request reads the object at *path* for a verification. Other looks read only the names."""
+    return lambda request: type(request) is Children and request.path == path
 
 
 def reads(owner: str) -> Callable[[Request], bool]:

@@ -19,7 +19,6 @@ from kazoo.exceptions import (
     RolledBackError,
     RuntimeInconsistency,
 )
-from kazoo.protocol.serialization import GetData
 from kazoo.protocol.states import KazooState, KeeperState, ZnodeStat
 
 from airflow_hivelock.locks.backends.zookeeper.client import (
@@ -118,8 +117,7 @@ class Wire:
 
     def _call(self, request: Any, result: Result) -> None:
         if isinstance(request, MultiRead):
-            reads = [Get(op.path) if isinstance(op, GetData) else Children(op.path) for op in request.operations]
-            self._send(tuple(reads), lambda replies: [_read(reply) for reply in replies], result)
+            self._send(tuple(request.requests), list, result)
         else:
             assert isinstance(request, Commit)
             self._send((Commit(request.ops),), lambda replies: list(_outcome(request, replies[0])), result)
@@ -162,15 +160,9 @@ def _listing(listing: Listing | None) -> Any:
     return list(listing.names), _stat(Stat(listing.czxid, 0, 0, 0, 0, False, 0))
 
 
-def _read(reply: Node | Listing | None) -> Any:
-    if isinstance(reply, Listing):
-        return list(reply.names)
-    return reply and _node(reply)
-
-
 def _outcome(request: Commit, reply: tuple[Any, ...] | Refused) -> Iterator[Any]:
     if not isinstance(reply, Refused):
-        yield from (_stat(each) if isinstance(each, Stat) else each for each in reply)
+        yield from reply
         return
     at = request.ops.index(reply.op)
     yield from (RolledBackError() for _ in range(at))

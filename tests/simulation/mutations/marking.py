@@ -8,12 +8,12 @@ import pytest
 
 from airflow_hivelock.locks.backend import Blocked
 from airflow_hivelock.locks.backends.zookeeper import marking
-from airflow_hivelock.locks.backends.zookeeper.client import Children, Names
+from airflow_hivelock.locks.backends.zookeeper.client import Names
 from airflow_hivelock.locks.errors import StoreUnavailable
 from airflow_hivelock.locks.model import Lease
 from tests.simulation.mutations.mutation import edit, mutation
 from tests.simulation.schedule import Flag
-from tests.simulation.stage import writes
+from tests.simulation.stage import verifies, writes
 from tests.simulation.state import NAMESPACE, ROOT
 from tests.simulation.themes import DATABASES
 
@@ -184,7 +184,7 @@ def released_between_two_reads_of_two_databases(stage: Stage) -> None:
     lease = ours.gets("a", ["w.a"])
     for target in ("w/a", "w"):
         hive.unlock_table(target)
-    third.session.lose_reply(lambda request: request == Children(f"{NAMESPACE}/w/a"))  # in its verification
+    third.session.lose_reply(verifies(f"{NAMESPACE}/w/a"))
 
     def released() -> None:
         with pytest.raises(StoreUnavailable):
@@ -193,7 +193,7 @@ def released_between_two_reads_of_two_databases(stage: Stage) -> None:
         other.gets("c", ["w.c"])
 
     def granted() -> None:
-        other.session.before(lambda request: request == Children(f"{NAMESPACE}/w/b"), released)  # w has been read
+        other.session.before(verifies(f"{NAMESPACE}/w/b"), released)  # w has been read
 
     other.session.before(writes("b", "granted"), granted)
     other.asks("b", ["v.b", "w.b"]).lease()

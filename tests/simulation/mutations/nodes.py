@@ -15,7 +15,7 @@ from tests.simulation import model
 from tests.simulation.hive import HiveClient
 from tests.simulation.mutations.mutation import edit, mutation
 from tests.simulation.mutations.wire import in_place_of_commits, is_record, is_ticket
-from tests.simulation.stage import reads, step_by_step, writes
+from tests.simulation.stage import reads, step_by_step, verifies, writes
 from tests.simulation.state import NAMESPACE, ROOT
 from tests.simulation.themes import DATABASES
 
@@ -89,7 +89,7 @@ def released_before_all_queues_of_the_database_are_listed(stage: Stage) -> None:
     lease = ours.gets("a", ["w.a"])
     for target in ("w/a", "w"):
         hive.unlock_table(target)
-    third.session.lose_reply(lambda request: request == Children(f"{NAMESPACE}/w/a"))  # in its verification
+    third.session.lose_reply(verifies(f"{NAMESPACE}/w/a"))
 
     def another_comes_and_mine_is_released() -> None:
         with pytest.raises(StoreUnavailable):

@@ -131,7 +131,7 @@ def a_day_that_was_unlocked_is_given_back_while_a_renewal_tells_the_loss(stage: 
 @mutation(a_day_that_was_unlocked_is_given_back_while_a_renewal_tells_the_loss)
 def a_refused_write_is_a_loss(patch: Patch) -> None:
     """The holder of a lease stops its work because of a lock that it has given back."""
-    old = "store.rewrite(record, replace(record, state=State.LOST))"
+    old = "store.rewrite(record, record.but(state=State.LOST))"
     edit(patch, nodes, "look_for_losses", old, f"({old} or True)")
 
 

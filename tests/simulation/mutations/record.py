@@ -12,7 +12,7 @@ from airflow_hivelock.locks.backend import Blocked, NeedsSlot
 from airflow_hivelock.locks.backends.zookeeper import nodes, store
 from airflow_hivelock.locks.backends.zookeeper import start as starting
 from airflow_hivelock.locks.backends.zookeeper.acquisition import ZooKeeperAcquisition
-from airflow_hivelock.locks.backends.zookeeper.client import Check, Children, Commit, Delete, Refused, SetData
+from airflow_hivelock.locks.backends.zookeeper.client import Check, Commit, Delete, Refused, SetData
 from airflow_hivelock.locks.backends.zookeeper.record import Record, State
 from airflow_hivelock.locks.backends.zookeeper.store import ZooKeeperStore
 from airflow_hivelock.locks.backends.zookeeper.turn import Turn
@@ -21,7 +21,7 @@ from airflow_hivelock.locks.model import DeferredGrant, LeaseLimit
 from tests.simulation.mutations.mutation import edit, mutation
 from tests.simulation.mutations.wire import in_place_of_commits, is_record
 from tests.simulation.session import SimulatedSession
-from tests.simulation.stage import writes
+from tests.simulation.stage import verifies, writes
 from tests.simulation.state import NAMESPACE
 from tests.simulation.themes import DATABASES
 
@@ -298,7 +298,7 @@ def one_dies_before_it_has_looked(stage: Stage) -> None:
     held: list[Lease] = []
     other.releases(other.gets("x", [], ["w.a"]))  # queue and table are there
     first.session.before(writes("a", "granted"), lambda: held.append(other.gets("b", [], ["w.a"])))
-    first.session.lose_reply(lambda request: request == Children(f"{NAMESPACE}/w"))  # in its verification
+    first.session.lose_reply(verifies(f"{NAMESPACE}/w"))
     with pytest.raises(StoreUnavailable):
         first.asks("a", [], ["w.a"]).poll()
     first.session.close()
@@ -320,7 +320,7 @@ def it_looks_after_a_lease_with_a_larger_token(stage: Stage) -> None:
     first, other, third = stage.process("first"), stage.process("other"), stage.process("third")
     other.releases(other.gets("x", [], ["w.a"]))  # queue and table are there
     first.session.before(writes("a", "granted"), lambda: other.gets("b", [], ["w.a"]))
-    first.session.lose_reply(lambda request: request == Children(f"{NAMESPACE}/w"))  # in its verification
+    first.session.lose_reply(verifies(f"{NAMESPACE}/w"))
     asked = first.asks("a", [], ["w.a"])
     with pytest.raises(StoreUnavailable):
         asked.poll()

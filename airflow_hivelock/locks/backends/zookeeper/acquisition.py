@@ -229,7 +229,7 @@ class ZooKeeperAcquisition:
         self, mine: Record, existing: Record | None, look: Snapshot, group: GroupLook | None = None
     ) -> Lease | NeedsSlot | Blocked | None:
         """Start as a new arrival among the requests for its locks: granted at once, or with tickets."""
-        old, mine = mine, replace(mine, entry=mine.entry + 1, old_turn=0, old_since_ms=0)
+        old, mine = mine, mine.but(entry=mine.entry + 1, old_turn=0, old_since_ms=0)
         tickets = self._store.queues.conflicting(mine, look.queues)
         # No verification follows an invitation. So a deferred request takes its tickets first: then the look at its turn
         # shows every request that arrived before it.
@@ -322,4 +322,4 @@ class ZooKeeperAcquisition:
         # group's queue while it tries.
         store = self._store
         look = store.snapshot(mine.locks, store.client.submit(*store.reads(mine.locks)))
-        return self._arrive(replace(mine, state=State.WAITING), parked, look)
+        return self._arrive(mine.but(state=State.WAITING), parked, look)

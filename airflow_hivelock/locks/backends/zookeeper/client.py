@@ -48,8 +48,7 @@ class Listing(NamedTuple):
     czxid: int
 
 
-@dataclass(frozen=True)
-class Get:
+class Get(NamedTuple):
     """Read a node: :class:`Node`, or None if there is none.
 
     :param lenient: for a listing: a node that this client may not read is logged, and counts as none.
@@ -60,16 +59,14 @@ class Get:
     lenient: bool = False
 
 
-@dataclass(frozen=True)
-class Exists:
+class Exists(NamedTuple):
     """A node's :class:`Stat`, or None. *wake* fires when it is created, written or deleted."""
 
     path: str
     wake: Callable[[], None] | None = None
 
 
-@dataclass(frozen=True)
-class Children:
+class Children(NamedTuple):
     """List a node: :class:`Listing`, or None if there is none. *wake* fires when the list changes.
 
     :param lenient: as for :class:`Get`.
@@ -80,9 +77,10 @@ class Children:
     lenient: bool = False
 
 
-@dataclass(frozen=True)
 class Names(Children):
     """The children's names alone, with 0 for the zxid: half the work for thousands of nodes."""
+
+    __slots__ = ()
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,6 @@ placeholder needs a look that shows none.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from airflow_hivelock.locks import queueing
@@ -106,8 +105,8 @@ def _mark(store: ZooKeeperStore, ticket: Ticket, target: LockObject, czxid: int)
         if not (record := store.read(ticket.key)) or not _had_node(record, ticket, target, czxid):
             return
         kept = tuple(entry for entry in record.placeholders if entry[0] != str(target))
-        lost = replace(record, state=State.LOST, lost=(*record.lost, str(target)))
-        if store.rewrite(record, lost if record.holds else replace(record, placeholders=kept)):
+        lost = record.but(state=State.LOST, lost=(*record.lost, str(target)))
+        if store.rewrite(record, lost if record.holds else record.but(placeholders=kept)):
             return
         marking.again()
 

@@ -134,7 +134,8 @@ class Namespace:
 
         :param at: the object's node, if its name is not spelled like Hive's.
         """
-        names = listing.names if listing else ()
+        # a database lists its tables here, too, and there may be thousands
+        names = [name for name in listing.names if name.startswith("LOCK-")] if listing else []
         nodes = sorted(filter(None, map(LockNode.parse, names)), key=attrgetter("sequence"))
         path = (at or self._layout.object(target)) if nodes else ""
         return [PlacedLock(target, node, f"{path}/{node.name}") for node in nodes]

@@ -13,7 +13,7 @@ their zxid. If it deletes first, this request misses its node, and gives back. A
 from __future__ import annotations
 
 import uuid
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from airflow_hivelock.locks import queueing, rules
@@ -92,11 +92,9 @@ def verify(
     :param nodes: its lock nodes.
     :param targets: as :func:`reads` took them, with the *replies*.
     """
-    reads = len(store.queues.reads(record.locks))
-    changes, object_replies = replies[reads : len(replies) - len(targets)], replies[len(replies) - len(targets) :]
-    queues = store.queues.named(record.locks, replies[:reads])
+    queues, first_object = store.queues.named(record.locks, replies), len(replies) - len(targets)
+    changes, objects = replies[len(queues) : first_object], dict(zip(targets, replies[first_object:], strict=True))
     tickets = store.queues.conflicting(record, queues)
-    objects = dict(zip(targets, object_replies, strict=True))
     if _whole(record.locks):
         objects = _objects(store, targets)  # again, because other queues were read just now
     if unread := [target for target in nodes.paths if target not in objects]:
@@ -132,7 +130,7 @@ def place(store: ZooKeeperStore, record: Record, target: LockObject, lock_data: 
     kept = [entry for entry in record.placeholders if locks[entry[0]] not in dropped]
     deletes = map(Delete, find(store, record, dropped).paths.values())
     created = store.namespace.lock_nodes([locks[str(target)]], {target: Listing((), 0)}, lock_data)
-    changed = replace(record, placeholders=(*kept, (str(target), 0)))
+    changed = record.but(placeholders=(*kept, (str(target), 0)))
     return store.transact(record, changed, *deletes, *created, reads=store.queues.reads(record.locks), acquires=True)
 
 
@@ -195,7 +193,7 @@ def look_for_losses(
     while missing:
         record = store.held(lease)  # read again: a release, even of a part, removes record and node together
         missing = [lock.object for lock in record.locks if lock.object in missing]
-        if missing and store.rewrite(record, replace(record, state=State.LOST)):
+        if missing and store.rewrite(record, record.but(state=State.LOST)):
             raise LockLost(
                 f"{lease.owner}: lease {lease.id} has lost its lock on {', '.join(map(str, missing[:3]))}, "
                 "most likely because of UNLOCK TABLE in Hive. Stop the work under it"
@@ -253,7 +251,7 @@ def free(store: ZooKeeperStore, record: Record) -> Record | None:
 
 def entomb(store: ZooKeeperStore, record: Record, *also: Op) -> Record | None:
     """End a lease, and leave a tombstone. None: the record has changed, read again."""
-    return remove(store, record, replace(record.outside(), state=State.TOMBSTONE), *also)
+    return remove(store, record, record.outside().but(state=State.TOMBSTONE), *also)
 
 
 def shrink(store: ZooKeeperStore, record: Record, left: tuple[Lock, ...]) -> Record | None:

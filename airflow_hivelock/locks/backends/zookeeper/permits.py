@@ -7,7 +7,6 @@ Exclusion does not depend on a group's queue. So a claim there that comes too la
 
 from __future__ import annotations
 
-import json
 import logging
 import re
 from dataclasses import replace
@@ -147,7 +146,7 @@ _SETTINGS = ("name", "leases", "weight", "comment")
 def encode(group: Group) -> bytes:
     """The content of the node with the settings of a group."""
     data = {name: getattr(group, name) for name in _SETTINGS} | formats.WRITES.fields()
-    return json.dumps(data, separators=(",", ":"), ensure_ascii=False).encode()
+    return formats.dump(data).encode()
 
 
 def settings(node: Node | None, path: str) -> Group | None:
@@ -252,7 +251,7 @@ def park(store: ZooKeeperStore, record: Record, passing_s: float) -> Record:
             own = queueing.join(own, [other.timed for other in others], limit)
         share = share._replace(place=own.position.number, placed_ms=own.since)
     share = share._replace(permit=None)
-    parked = replace(record, state=State.PARKED, written=0, placeholders=(), share=share, permits=())
+    parked = record.but(state=State.PARKED, written=0, placeholders=(), share=share, permits=())
     return replace(parked, share=share._replace(ticket=Parked.of(parked).name))
 
 

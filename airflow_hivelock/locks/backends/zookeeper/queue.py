@@ -9,7 +9,6 @@ that queue after its own ticket exists. The EXCLUSIVE request reads the queues o
 from __future__ import annotations
 
 import hashlib
-import json
 import logging
 import re
 from collections import OrderedDict
@@ -193,6 +192,10 @@ class Queues:
             for path, locks in self._tickets(record).items()
         ]
 
+    def deletes(self, record: Record) -> list[Delete]:
+        """The operations that delete *record*'s tickets."""
+        return list(map(Delete, self._tickets(record)))
+
     def of(self, record: Record) -> list[Ticket]:
         """Read *record*'s tickets."""
         paths = list(self._tickets(record))
@@ -229,8 +232,9 @@ class Queues:
         return [Names(self._layout.queue(name)) for name in _units(locks)]
 
     def named(self, locks: Sequence[Lock], replies: Sequence[Listing | None]) -> Listings:
-        """The replies to :meth:`reads`, by the name of the queue."""
-        return dict(zip(_units(locks), replies, strict=True))
+        """The replies to :meth:`reads`, the first of *replies*, by the name of the queue."""
+        names = _units(locks)
+        return dict(zip(names, replies[: len(names)], strict=True))
 
     def changes(self, locks: Iterable[Lock]) -> list[Get]:
         """The reads that show when each queue of a ticket last changed."""
@@ -359,7 +363,7 @@ def _ticket_data(
     data |= {"priority": priority} if priority != 1 else {}
     data |= {"place": claim.number} if claim and claim.number is not None else {}
     data |= {"since_ms": claim.since_ms} if claim else {}
-    return json.dumps(data, separators=(",", ":")).encode()
+    return formats.dump(data).encode()
 
 
 def _decode(path: str, node: Node) -> Ticket:

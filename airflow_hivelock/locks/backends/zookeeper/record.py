@@ -7,7 +7,6 @@ owner from acquiring again after the release. It is also the history of the leas
 from __future__ import annotations
 
 import enum
-import json
 from dataclasses import dataclass, field, fields, replace
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
@@ -225,27 +224,31 @@ class Record:
 
     def at(self, stat: Stat) -> Record:
         """This record after its write. Fields that are the write's own zxid or time get these."""
-        placeholders = tuple((name, zxid or stat.mzxid) for name, zxid in self.placeholders)
         own, own_ms = (stat.mzxid, stat.mtime_ms) if self.holds else (0, 0)
-        written = {
-            "stat": stat,
-            "placeholders": placeholders,
-            "written": self.written or own,
-            "token": self.token or own,
-            "works": tuple(work if work.token else replace(work, token=stat.mzxid) for work in self.works),
-            "asked_ms": self.asked_ms or (stat.mtime_ms if self.away or self.parked or self.invited else own_ms),
-            "since_ms": self.since_ms or own_ms,
-        }
-        return Record(**(vars(self) | written))  # replace() takes twice as long, and every read comes through here
+        return self.but(
+            stat=stat,
+            placeholders=tuple((name, zxid or stat.mzxid) for name, zxid in self.placeholders),
+            written=self.written or own,
+            token=self.token or own,
+            works=tuple(work if work.token else replace(work, token=stat.mzxid) for work in self.works),
+            asked_ms=self.asked_ms or (stat.mtime_ms if self.away or self.parked or self.invited else own_ms),
+            since_ms=self.since_ms or own_ms,
+        )
+
+    def but(self, **changes: object) -> Record:
+        """A copy with *changes*. ``replace()`` takes five times as long; a grant and its release make seven copies."""
+        copy = object.__new__(Record)
+        vars(copy).update(vars(self), **changes)
+        return copy
 
     def starting(self, name: str, application: str) -> Record:
         """This record with new work, which gets the zxid of its write as token."""
-        return replace(self, token=0, works=put_work(self.works, name, application, 0))
+        return self.but(token=0, works=put_work(self.works, name, application, 0))
 
     def recording(self, name: str, application: str | None) -> Record:
         """This record with a new description of the work with that name."""
         token = token_of(self.works, name, self.token)
-        return replace(self, works=put_work(self.works, name, application, token))
+        return self.but(works=put_work(self.works, name, application, token))
 
     @property
     def node_zxids(self) -> frozenset[int]:
@@ -287,7 +290,7 @@ class Record:
         placeholders = tuple(entry for entry in self.placeholders if entry[0] in names)
         kept = set(left)
         given = tuple(lock for lock in self.locks if lock not in kept)
-        return replace(self, locks=left, placeholders=placeholders, given=in_order((*self.given, *given)))
+        return self.but(locks=left, placeholders=placeholders, given=in_order((*self.given, *given)))
 
     def tenure(self) -> Tenure | None:
         """Its history, once it has been granted."""
@@ -300,7 +303,7 @@ class Record:
 
     def outside(self) -> Record:
         """This record without permits, and without an entry in the queue for them."""
-        return replace(self, share=self.share._replace(permit=None, ticket=""), permits=()) if self.share else self
+        return self.but(share=self.share._replace(permit=None, ticket=""), permits=()) if self.share else self
 
     def freed(self) -> Record:
         """This record as FREE. It keeps order and epoch, so that an older call of the owner is still refused."""
@@ -315,7 +318,7 @@ class Record:
         for name in _OPTIONAL:
             if not data[name]:
                 del data[name]
-        return json.dumps(data, separators=(",", ":"), ensure_ascii=False).encode()
+        return formats.dump(data).encode()
 
     def _check(self, path: str) -> None:
         """Check the values.

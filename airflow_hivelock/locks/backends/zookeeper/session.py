@@ -32,8 +32,6 @@ from airflow_hivelock.locks.backends.zookeeper.client import (
     Create,
     Exists,
     Get,
-    Listing,
-    Node,
     Refused,
     Request,
     Sync,
@@ -248,8 +246,9 @@ class KazooSession:
 
     def _parts(self, requests: Sequence[Request]) -> Iterable[tuple[Request, ...]]:
         """*requests*, in order; many reads are grouped, as many as one request carries."""
-        if wire.worth_together(requests) and self._knows_multi_read():
-            return wire.parts(requests)
+        parts = list(wire.parts(requests))
+        if len(parts) == len(requests) or self._knows_multi_read():
+            return parts
         return ((request,) for request in requests)
 
     def _knows_multi_read(self) -> bool:
@@ -286,7 +285,7 @@ class KazooSession:
     def _send(self, zk: KazooClient, request: Request, *more: Request) -> Any:
         if more:
             result = zk.handler.async_result()
-            zk._call(MultiRead.of((request, *more)), result)
+            zk._call(MultiRead((request, *more)), result)
             return result
         match request:
             case Get(path, wake):
@@ -310,19 +309,18 @@ class KazooSession:
             found = result.get(timeout=max(0.001, deadline - time.monotonic()))
         except (KazooTimeoutError, KazooException) as error:
             raise StoreUnavailable(f"ZooKeeper at {self._hosts}: {type(error).__name__} during a look") from error
-        return [self._looked(request, values) for request, values in wire.by_request(requests, found)]
+        return [self._looked(request, reply) for request, reply in zip(requests, found, strict=True)]
 
-    def _looked(self, request: Request, values: Sequence[Any]) -> Node | Listing | None:
+    def _looked(self, request: Request, reply: Any) -> Any:
+        if not isinstance(reply, Exception):
+            return reply
         assert isinstance(request, Get | Children)
-        for value in values:
-            if isinstance(value, NoAuthError):
-                self._unreadable(request, value)
-                return None
-            if isinstance(value, Exception):
-                raise StoreUnavailable(
-                    f"ZooKeeper at {self._hosts}: {type(value).__name__} during a look at {request.path}"
-                ) from value
-        return wire.reply(request, values)
+        if not isinstance(reply, NoAuthError):
+            raise StoreUnavailable(
+                f"ZooKeeper at {self._hosts}: {type(reply).__name__} during a look at {request.path}"
+            ) from reply
+        self._unreadable(request, reply)
+        return None
 
     def _reply(self, request: Request, result: Any, deadline: float) -> Any:
         try:
@@ -366,7 +364,7 @@ class KazooSession:
 
     def _outcome(self, ops: Sequence[Op], results: Sequence[Any]) -> tuple[Any, ...] | Refused:
         if not isinstance(results[0], Exception):  # all of them failed, or none
-            return wire.done(results)
+            return tuple(results)
         op, error, reason = wire.failure(ops, results)
         if reason:
             return Refused(op, reason)

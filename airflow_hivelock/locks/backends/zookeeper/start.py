@@ -7,7 +7,6 @@ ended record checks that version.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from airflow_hivelock.locks import calls, invitations, rules
@@ -52,8 +51,7 @@ def start(existing: Record | None, request: LockRequest, process: str, begin: in
         if share and limit and limit.group == share.group:
             share = share._replace(most=limit.most)
         unverified = existing.state is State.GRANTED
-        taken = replace(
-            existing,
+        taken = existing.but(
             process=process,
             epoch=epoch,
             attempt=request.attempt,
@@ -65,7 +63,7 @@ def start(existing: Record | None, request: LockRequest, process: str, begin: in
             token=0 if unverified else existing.token,
         )
         if existing.invited and not request.has_slot:
-            return replace(taken.outside(), state=State.WAITING, invitation_s=0.0)
+            return taken.outside().but(state=State.WAITING, invitation_s=0.0)
         return taken
     share = Share(request.limit.group, request.limit.most) if request.limit else None
     fresh = Record(
@@ -96,8 +94,7 @@ def start(existing: Record | None, request: LockRequest, process: str, begin: in
         if share and existing.share and share.group == existing.share.group:
             share = share._replace(place=existing.share.place, placed_ms=existing.share.placed_ms)
         # A person may have changed the priority.
-        return replace(
-            fresh,
+        return fresh.but(
             priority=existing.priority,
             old_turn=existing.old_turn,
             old_since_ms=existing.old_since_ms,

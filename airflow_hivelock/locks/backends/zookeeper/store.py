@@ -285,12 +285,13 @@ class ZooKeeperStore:
         ops: list[Op] = []
         if old:
             for what in sorted(before - new.belongings, key=str):
-                ops += [Delete(create.path) for create in self._belonging(old, what, None)]
+                tickets = what[0] == TICKETS
+                ops += self.queues.deletes(old) if tickets else [Delete(op.path) for op in self._belonging(old, what)]
         for what in sorted(new.belongings - before, key=str):
             ops += self._belonging(new, what, claim)
         return ops
 
-    def _belonging(self, record: Record, what: tuple[str, object], claim: Claim | None) -> list[Create]:
+    def _belonging(self, record: Record, what: tuple[str, object], claim: Claim | None = None) -> list[Create]:
         """The operations that create one of *record*'s belongings."""
         kind, name = what
         layout, share = self.layout, record.share

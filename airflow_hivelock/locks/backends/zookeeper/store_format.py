@@ -7,7 +7,6 @@ only if its own format is high enough. The check writes nothing, so requests do 
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING
 
 from airflow_hivelock.locks import formats, validate
@@ -68,7 +67,7 @@ class StoreFormat:
         """
         lowest = max(self._mine.min_reader, found.min_reader if found else 0)
         stamp = formats.Stamp(self._mine.format, lowest, found.unknown if found else {})
-        data = json.dumps({**stamp.fields(), "raised_by": formats.release()}, separators=(",", ":")).encode()
+        data = formats.dump({**stamp.fields(), "raised_by": formats.release()}).encode()
         version = node.stat.version if node else 0
         start: list[Op] = [] if node else [Create(self.path)]
         return [*start, *(SetData(self.path, data, at) for at in range(version, max(version + 1, stamp.format)))]

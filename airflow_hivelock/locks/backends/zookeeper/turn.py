@@ -7,7 +7,7 @@ clients do not queue and do not give way: after *patience_s*, the request create
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from airflow_hivelock.locks import queueing
@@ -172,7 +172,7 @@ class Turn:
             if (permitted := permits.permitted(store, mine, group)) is None:
                 if not queued or self.request.has_slot:
                     raise NotAtOnce
-                self._park(replace(mine, asked_ms=self._asked_ms))
+                self._park(mine.but(asked_ms=self._asked_ms))
                 return None
             granted, more = permitted[0], [permitted[1]]
         seen, held = store.namespace.survey(locks, tops), self._placeholders(mine) if queued else {}
@@ -180,17 +180,17 @@ class Turn:
             if not queued and not self.request.has_slot:
                 raise NotAtOnce
             return self._wait_for_hive(mine, foreign)
-        granted = replace(granted, asked_ms=self._asked_ms if queued else mine.asked_ms)
+        granted = granted.but(asked_ms=self._asked_ms if queued else mine.asked_ms)
         if ruling is not Ruling.GRANT:
             return self._defer_grant(existing, granted, more)
-        granted = replace(granted, state=State.GRANTED, written=0, token=0, since_ms=0)
+        granted = granted.but(state=State.GRANTED, written=0, token=0, since_ms=0)
         return self._grant(existing, granted, seen, held, more)
 
     def _defer_grant(self, existing: Record | None, mine: Record, more: Sequence[Op]) -> NeedsSlot | None:
         """Hold nothing until its worker comes: be invited, or go away and lose the position. None: look again."""
         mine = self._invited(mine)
         if not mine.invitation_s:
-            mine, more = replace(mine.outside(), state=State.AWAY), ()
+            mine, more = mine.outside().but(state=State.AWAY), ()
         done = self.store.transact(existing, mine, *more, acquires=True)
         if isinstance(done, Refused):
             self._refused(mine, done)
@@ -259,7 +259,7 @@ class Turn:
             if self.store.queues.forget_changed(zip(verdict.tickets, stats, strict=True)):
                 raise Again
             if verdict.missing:  # the work of the process before has to stop
-                self._write(record, replace(record, state=State.LOST))
+                self._write(record, record.but(state=State.LOST))
                 raise LockLost(lost(record))
         if not verdict.passed:
             return self._give_back(record, verdict, own)
@@ -281,8 +281,8 @@ class Turn:
         :param own: the request's lock nodes, if they are known.
         """
         store = self.store
-        left = replace(record, written=0, token=0, since_ms=0, placeholders=(), lost=())
-        waits = self._invited(left) if self.request.has_slot else replace(left.outside(), state=State.WAITING)
+        left = record.but(written=0, token=0, since_ms=0, placeholders=(), lost=())
+        waits = self._invited(left) if self.request.has_slot else left.outside().but(state=State.WAITING)
         # If a node is missing, other paths may be another request's as well: find this request's nodes by their zxid.
         known = None if verdict.missing or own is None else own._replace(paths=verdict.own)
         self.record = nodes.remove(store, record, waits, nodes=known)
@@ -361,7 +361,7 @@ class Turn:
             if self.request.has_slot:  # a worker writes nothing but its grant
                 raise NotAtOnce
             kept = tuple(entry for entry in record.placeholders if entry[0] in map(str, own))
-            self._write(record, replace(record, placeholders=kept))
+            self._write(record, record.but(placeholders=kept))
             raise Again
         return {target: placed.node for target, placed in own.items()}
 
@@ -380,7 +380,7 @@ class Turn:
 
     def _invited(self, record: Record) -> Record:
         assert self.request.deferred is not None
-        return replace(record, state=State.INVITED, invitation_s=self.request.deferred.invitation_s)
+        return record.but(state=State.INVITED, invitation_s=self.request.deferred.invitation_s)
 
     def _write(self, existing: Record | None, changed: Record) -> None:
         done = self.store.transact(existing, changed)

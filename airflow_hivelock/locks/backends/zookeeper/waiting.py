@@ -159,12 +159,10 @@ def reprioritized(
         return None
     # With new tickets only the record contains when the owner first asked.
     first_ms = record.first_ms or tickets[0].since_ms
-    moved = replace(
-        record.outside(), priority=priority, entry=record.entry + 1, placeholders=(), lost=(), first_ms=first_ms
-    )
+    moved = record.outside().but(priority=priority, entry=record.entry + 1, placeholders=(), lost=(), first_ms=first_ms)
     if (share := moved.share) and share.place:
         kept = Position(share.place, -record.priority, record.entry).reranked(priority)
-        moved = replace(moved, share=share._replace(place=kept.number))
+        moved = moved.but(share=share._replace(place=kept.number))
     limit = overtaking_limit(store, passing_s)
     own = TimedPosition(Position.newcomer(priority), limit.now)
     waiting = [timed for timed, _ in _waiting(store, record)]
@@ -240,9 +238,9 @@ def end_invitations(store: ZooKeeperStore, records: Iterable[Record]) -> bool:
     over = [one for end_ms, one in ends if invitations.is_over(end_ms, now_ms)]
     for one in over:
         for ticket in store.queues.of(one)[:1]:
-            old = replace(one.outside(), old_turn=ticket.position.number, old_since_ms=ticket.timed.since)
+            old = one.outside().but(old_turn=ticket.position.number, old_since_ms=ticket.timed.since)
             # Refused if its worker, or another waiter, was quicker.
-            store.transact(one, replace(old, state=State.AWAY, invitation_s=0.0))
+            store.transact(one, old.but(state=State.AWAY, invitation_s=0.0))
     return bool(over)
 
 

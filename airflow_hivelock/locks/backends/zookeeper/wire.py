@@ -10,7 +10,6 @@ first.
 
 from __future__ import annotations
 
-import itertools
 import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Self
@@ -25,7 +24,6 @@ from kazoo.exceptions import (
     RuntimeInconsistency,
 )
 from kazoo.protocol import serialization
-from kazoo.protocol.states import ZnodeStat
 
 from airflow_hivelock.locks.backends.zookeeper.client import (
     Children,
@@ -45,6 +43,7 @@ from airflow_hivelock.locks.backends.zookeeper.client import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
+    from kazoo.protocol.states import ZnodeStat
     from kazoo.security import ACL
 
     from airflow_hivelock.locks.backends.zookeeper.client import Op
@@ -52,10 +51,8 @@ if TYPE_CHECKING:
 MOST_READS, MOST_READ_BYTES = 1_000, 1 << 19
 """How many reads one request carries, and how many bytes they take in it: far less than ``jute.maxbuffer``."""
 
-FEWEST_READS = 2
-"""Fewer are sent one by one."""
-
 _READ_BYTES = 24  # an operation's header, lengths and numbers
+_READS = (Get, Children)
 _SINCE = (3, 6)
 _VERSION = re.compile(r"version: (\d+)\.(\d+)")
 
@@ -67,6 +64,7 @@ _REASONS: dict[type[Exception], str] = {
 }
 
 _int = serialization.int_struct
+_stat_struct = serialization.stat_struct
 _header = serialization.multiheader_struct
 _CREATE, _DELETE, _SET_DATA, _CHECK, _GET, _LIST = (
     _header.pack(kind.type, False, -1)
@@ -77,6 +75,7 @@ _CREATE, _DELETE, _SET_DATA, _CHECK, _GET, _LIST = (
 )
 _END = _header.pack(-1, True, -1)
 _ANY_VERSION = _int.pack(-1)
+_NO_WATCH = b"\0"
 _FLAGS = [_int.pack(flags) for flags in range(4)]
 
 
@@ -128,11 +127,6 @@ def _written(ops: Iterable[Op], acls: Iterator[bytes]) -> list[bytes]:
     return [*parts, _END]
 
 
-def done(results: Sequence[Any]) -> tuple[Any, ...]:
-    """The replies to the operations of a transaction that was applied."""
-    return tuple(stat(result) if isinstance(result, ZnodeStat) else result for result in results)
-
-
 def failure(ops: Sequence[Op], results: Sequence[Any]) -> tuple[Op, Exception, str | None]:
     """The operation at which a transaction failed, and the reason; None if :class:`~.client.Refused` has no such
     reason."""
@@ -143,32 +137,44 @@ def failure(ops: Sequence[Op], results: Sequence[Any]) -> tuple[Op, Exception, s
 
 @dataclass(frozen=True)
 class MultiRead:
-    """Reads for kazoo to send together; its result is that of :func:`_results`, with None for no node.
+    """Reads for kazoo to send together; its result has for each its reply, or the exception."""
 
-    Operations after an exception have no result.
-    """
-
-    operations: Sequence[Any]
+    requests: Sequence[Request]
     type: ClassVar = 22
 
-    @classmethod
-    def of(cls, requests: Iterable[Request]) -> Self:
-        return cls([operation for request in requests for operation in _reads(request)])
+    def serialize(self) -> bytes:
+        parts: list[bytes] = []
+        for request in self.requests:
+            assert isinstance(request, Get | Children)
+            path = request.path.encode()
+            read = (_int.pack(len(path)), path, _NO_WATCH)
+            if not isinstance(request, Get):
+                parts += (_LIST, *read)
+            # A listing's node is read after its names. If it was created again in between, its zxid is younger than
+            # the names, never older.
+            if not isinstance(request, Names):
+                parts += (_GET, *read)
+        return b"".join([*parts, _END])
 
-    def serialize(self) -> bytearray:
-        written = bytearray()
-        for operation in self.operations:
-            written += (_GET if operation.type == serialization.GetData.type else _LIST) + operation.serialize()
-        written += _END
-        return written
+    def deserialize(self, data: bytes, offset: int) -> list[Any]:
+        results = iter(_results(data, offset))
+        return [_read(request, results) for request in self.requests]
 
-    @classmethod
-    def deserialize(cls, data: bytes, offset: int) -> list[Any]:
-        return [None if isinstance(result, NoNodeError) else result for result in _results(data, offset)]
+
+def _read(request: Request, results: Iterator[Any]) -> Node | Listing | Exception | None:
+    """The reply to a request that was read with others, from the *results* that follow."""
+    names = () if isinstance(request, Get) else next(results)
+    node = None if isinstance(request, Names) else next(results)
+    for found in (names, node):
+        if isinstance(found, Exception):
+            return None if isinstance(found, NoNodeError) else found
+    if isinstance(request, Get):
+        return node
+    return Listing(names, node.stat.czxid if node else 0)
 
 
 def _results(data: bytes, offset: int) -> list[Any]:
-    """kazoo's value for each operation in the answer to a ``multi`` or a ``multiRead``; failures are exceptions."""
+    """The reply to each operation in the answer to a ``multi`` or a ``multiRead``; failures are exceptions."""
     results: list[Any] = []
     while True:
         kind, done, _ = _header.unpack_from(data, offset)
@@ -179,28 +185,24 @@ def _results(data: bytes, offset: int) -> list[Any]:
             path, offset = serialization.read_string(data, offset)
             results.append(path)
         elif kind == serialization.SetData.type:
-            results.append(_stat_at(data, offset))
-            offset += serialization.stat_struct.size
+            results.append(_stat(*_stat_struct.unpack_from(data, offset)))
+            offset += _stat_struct.size
         elif kind == serialization.GetData.type:
             content, offset = serialization.read_buffer(data, offset)
-            results.append((content, _stat_at(data, offset)))
-            offset += serialization.stat_struct.size
+            results.append(Node(content or b"", _stat(*_stat_struct.unpack_from(data, offset))))
+            offset += _stat_struct.size
         elif kind == serialization.GetChildren.type:
             number, offset = _int.unpack_from(data, offset)[0], offset + _int.size
             names = []
             for _ in range(number):
                 name, offset = serialization.read_string(data, offset)
                 names.append(name)
-            results.append(names)
+            results.append(tuple(names))
         elif kind == -1:
             results.append(EXCEPTIONS[_int.unpack_from(data, offset)[0]]())
             offset += _int.size
         else:
             results.append(True)
-
-
-def _stat_at(data: bytes, offset: int) -> ZnodeStat:
-    return ZnodeStat._make(serialization.stat_struct.unpack_from(data, offset))
 
 
 def knows_multi_read(srvr: str) -> bool:
@@ -209,63 +211,25 @@ def knows_multi_read(srvr: str) -> bool:
     return version is not None and (int(version[1]), int(version[2])) >= _SINCE
 
 
-def worth_together(requests: Sequence[Request]) -> bool:
-    """Whether *requests* has reads to group."""
-    return len(requests) >= FEWEST_READS and sum(map(_together, requests)) >= FEWEST_READS
-
-
-def parts(requests: Sequence[Request]) -> Iterator[tuple[Request, ...]]:
+def parts(requests: Iterable[Request]) -> Iterator[tuple[Request, ...]]:
     """*requests*, in order: reads grouped, as many as one request carries, the others one by one."""
-    for together, run in itertools.groupby(requests, _together):
-        found = tuple(run)
-        size = min(MOST_READS, MOST_READ_BYTES // max(map(_read_bytes, found))) if together else 1
-        yield from (found[start : start + size] for start in range(0, len(found), size))
-
-
-def _together(request: Request) -> bool:
-    return isinstance(request, Get | Children) and request.wake is None
-
-
-def _read_bytes(request: Request) -> int:
-    """The most bytes that a read takes in a request that reads many."""
-    assert isinstance(request, Get | Children)
-    return 3 * (len(request.path.encode()) + _READ_BYTES)
-
-
-def by_request(requests: Iterable[Request], found: Iterable[Any]) -> list[tuple[Request, list[Any]]]:
-    """The result of a :class:`MultiRead` of *requests*, by request."""
-    values = iter(found)
-    return [(request, [next(values) for _ in _reads(request)]) for request in requests]
-
-
-def _reads(request: Request) -> list[Any]:
-    """The operations of a request that reads many.
-
-    A listing's node is read after its names. If it was created again in between, its zxid is younger than the names,
-    never older.
-    """
-    match request:
-        case Get(path):
-            return [serialization.GetData(path, None)]
-        case Names(path):
-            return [serialization.GetChildren(path, None)]
-        case Children(path):
-            return [serialization.GetChildren(path, None), serialization.GetData(path, None)]
-    raise AssertionError(request)
-
-
-def reply(request: Request, values: Sequence[Any]) -> Node | Listing | None:
-    """The reply to a request, from the values that a :class:`MultiRead` has read for it."""
-    if None in values:
-        return None
-    match request, values:
-        case Get(), (found,):
-            return node(found)
-        case _, (names,):
-            return Listing(tuple(names), 0)
-        case _, (names, (_, after)):
-            return Listing(tuple(names), after.czxid)
-    raise AssertionError(values)
+    part: list[Request] = []
+    size_bytes = 0
+    for request in requests:
+        if not isinstance(request, _READS) or request.wake is not None:
+            if part:
+                yield tuple(part)
+            yield (request,)
+            part, size_bytes = [], 0
+            continue
+        read_bytes = 3 * (len(request.path.encode()) + _READ_BYTES)  # the most that it takes there
+        if part and (len(part) == MOST_READS or size_bytes + read_bytes > MOST_READ_BYTES):
+            yield tuple(part)
+            part, size_bytes = [], 0
+        part.append(request)
+        size_bytes += read_bytes
+    if part:
+        yield tuple(part)
 
 
 def node(value: Any) -> Node:
@@ -277,14 +241,26 @@ def listing(value: Any) -> Listing:
     return Listing(tuple(value[0]), value[1].czxid)
 
 
-def stat(raw: Any) -> Stat:
-    ephemeral = raw.ephemeralOwner != 0
-    return Stat(raw.czxid, raw.mzxid, raw.version, raw.ctime, raw.mtime, ephemeral, _created(raw), raw.pzxid)
+def stat(raw: ZnodeStat) -> Stat:
+    return _stat(*raw)
 
 
-def _created(raw: Any) -> int:
+def _stat(
+    czxid: int,
+    mzxid: int,
+    ctime: int,
+    mtime: int,
+    version: int,
+    cversion: int,
+    _aversion: int,
+    owner: int,
+    _length: int,
+    children: int,
+    pzxid: int,
+) -> Stat:
     # cversion counts created children and deleted ones (Java's DataNode.copyStat), in 32 bits.
-    return int((raw.cversion + raw.numChildren) & 0xFFFF_FFFF) >> 1
+    created = ((cversion + children) & 0xFFFF_FFFF) >> 1
+    return Stat(czxid, mzxid, version, ctime, mtime, owner != 0, created, pzxid)
 
 
 def watcher(wake: Callable[[], None] | None) -> Callable[[object], None] | None:
