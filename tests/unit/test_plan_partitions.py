@@ -245,6 +245,8 @@ def test_a_partition_is_left_out_only_where_the_condition_is_certainly_false(whe
         ("zeros drop partition (p != 7)", {"07", "9"}),
         ("numbered drop partition (p < 10)", {"9", "-1"}),
         ("numbered drop partition (p > '09')", {"10"}),
+        ("zeros drop partition (p = null)", {"__HIVE_DEFAULT_PARTITION__"}),  # a rival can create it
+        ("numbered drop partition (p = null)", {"__HIVE_DEFAULT_PARTITION__"}),
     ],
 )
 def test_drop_partition_locks_all_that_hive_drops(dropped: str, values: set[str]) -> None:

@@ -73,6 +73,7 @@ PARSER = re.compile(r"Expect|Invalid expression|sqlglot|Required|Token|Error|\x1
             "set a=Ann's job;\ninsert into t select 1;\nset b=Al's job;\ninsert into u select 1",
             """line 1, column 10, at "'s job;": a quote that contains the end of a statement""",
         ),
+        ("set a={#1}; insert into t select 1; set b=#}; insert into u select 1", "'{#' in such a statement"),
         ("grant all on Ann`s; insert into t select 1; grant all on Al`s", "a quote that contains the end"),
         ("execute immediate v", "the SQL of this EXECUTE is not known; write the text itself, or DECLARE and SET"),
         ("select * from identifier(v)", "line 1, column 15, at 'identifier(v)': the name in IDENTIFIER is not known"),

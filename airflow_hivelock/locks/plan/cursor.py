@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, NoReturn
 from sqlglot import Token, TokenType
 
 from airflow_hivelock.locks.errors import InvalidRequest
+from airflow_hivelock.locks.model.object import DEFAULT_PARTITION
 from airflow_hivelock.locks.plan import texts
 from airflow_hivelock.locks.plan.condition import ALWAYS, Compare, Condition, Literal, all_of
 from airflow_hivelock.locks.plan.constants import constant
@@ -47,6 +48,8 @@ class Level:
         value = self.value
         if value is None:
             return ALWAYS
+        if self.sign == "=" and not value.text and value.kind != "computed":
+            value = Literal(DEFAULT_PARTITION)
         if self.sign != "=" and value.kind == "number" and STRING.fullmatch(kind) and (text := value.kept(kind)):
             value = Literal(text)  # Hive converts the number to a string first: DROP PARTITION (hr > 10) drops hr=9
         return Compare(self.column, self.sign, value)

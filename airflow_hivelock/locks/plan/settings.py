@@ -105,7 +105,7 @@ def _session_setting(text: str, planner: Planner) -> None:
 def raw_text(cursor: Cursor) -> str:
     """The text of a statement that is not SQL, such as SET."""
     text = cursor.statement.written.rstrip()
-    for comment in ("--", "/*"):
+    for comment in ("--", "/*", "{#"):
         if comment in text:
             # Hive reads it as a part of the value, sqlglot as a comment. A comment can hide later statements.
             cursor.refuse(
