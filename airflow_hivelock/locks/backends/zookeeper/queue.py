@@ -145,9 +145,15 @@ def scope(locks: Iterable[Lock]) -> str:
     return ("X" if exclusive else "S") + "".join(map(_hash, first_levels))
 
 
+class _Name(NamedTuple):
+    key: str
+    epoch: int
+    scope: str
+
+
 @lru_cache(maxsize=16_384)  # each look parses the same names
-def _parts(name: str) -> re.Match[str] | None:
-    return _NAME.fullmatch(name)
+def _parts(name: str) -> _Name | None:
+    return _Name(found[1], int(found[2]), found[3]) if (found := _NAME.fullmatch(name)) else None
 
 
 @lru_cache(maxsize=4_096)
@@ -161,6 +167,7 @@ def _hash(level: tuple[str, str]) -> str:
     return hashlib.sha256("=".join(level).encode()).hexdigest()[:8]
 
 
+@lru_cache(maxsize=4_096)  # of a thousand tickets in a queue, few differ in this
 def _may_conflict(one: str, other: str) -> bool:
     """Whether tickets of these scopes, in one table's queue, may conflict."""
     if _ANY in (one, other) or "X" in (one, other):
@@ -248,16 +255,15 @@ class Queues:
         """
         locks = record.locks
         if whole := {one.object.database for one in locks if not one.object.table and one.mode is LockMode.EXCLUSIVE}:
-            listings = self._list(
-                {*_units(locks), *(name for name in self._every() if name.partition(".")[0] in whole)}
-            )
+            below = {name for name in self._every() if name.partition(".")[0] in whole}
+            listings = self._list({*_units(locks), *below})
         elif listings is None:
             listings = self._list(_units(locks))
         mine = {name: scope(of_unit) for name, of_unit in ticket_units(locks).items() if "." in name}
         paths = [
             path
-            for name, path, found in self._names(listings)
-            if found[1] != record.key and (name not in mine or _may_conflict(mine[name], found[3]))
+            for queue, path, name in self._names(listings, record.key)
+            if queue not in mine or _may_conflict(mine[queue], name.scope)
         ]
         modes = {lock.object: lock.mode for lock in locks}
         read = self._get(paths, _decode).values()
@@ -273,25 +279,21 @@ class Queues:
         :param targets: the objects, and the zxids that created their nodes.
         :param listings: see :meth:`named`. For a database all of its queues are listed here.
         """
-        others: dict[str, list[tuple[str, int, str]]] = {}  # by table: a request has many partitions of one
+        others: dict[str, list[tuple[str, str, _Name]]] = {}  # by table: a request has many partitions of one
         found: dict[LockObject, dict[str, Ticket | None]] = {}
         for target, czxid in targets.items():
             if target.table:
                 name = f"{target.database}.{target.table}"
                 if (named := others.get(name)) is None:
-                    named = others[name] = self._of_others(record, {name: listings.get(name)})
+                    named = others[name] = list(self._names({name: listings.get(name)}, record.key))
             else:
                 every = self._list({name for name in self._every() if name.partition(".")[0] == target.database})
-                named = self._of_others(record, every)
+                named = list(self._names(every, record.key))
             # An epoch is at most the zxid of the transaction that first wrote it, so most names show that they are younger.
-            paths = [path for path, epoch, of in named if epoch < czxid and _may_lock(of, target)]
+            paths = [path for _, path, of in named if of.epoch < czxid and _may_lock(of.scope, target)]
             if paths:
                 found[target] = self._older(target, czxid, paths)
         return found
-
-    def _of_others(self, record: Record, listings: Listings) -> list[tuple[str, int, str]]:
-        """The path, the epoch and the scope of each ticket but *record*'s own."""
-        return [(path, int(name[2]), name[3]) for _, path, name in self._names(listings) if name[1] != record.key]
 
     def _older(self, target: LockObject, czxid: int, paths: Sequence[str]) -> dict[str, Ticket | None]:
         tickets = self._get(paths, _decode)
@@ -326,12 +328,13 @@ class Queues:
         reads = (Names(self._layout.queue(name), lenient=lenient) for name in given)
         return dict(zip(given, self._client.submit(*reads), strict=True))
 
-    def _names(self, listings: Listings) -> Iterator[tuple[str, str, re.Match[str]]]:
-        """Each ticket's queue, path, and name split into its parts."""
-        for name, listing in listings.items():
+    def _names(self, listings: Listings, but: str = "") -> Iterator[tuple[str, str, _Name]]:
+        """The queue, path and name of each ticket, except those of the owner with the key *but*."""
+        for queue, listing in listings.items():
+            path = self._layout.queue(queue)
             for child in listing.names if listing else ():
-                if found := _parts(child):
-                    yield name, f"{self._layout.queue(name)}/{child}", found
+                if (name := _parts(child)) and name.key != but:
+                    yield queue, f"{path}/{child}", name
 
     def _get(
         self, paths: Sequence[str], decode: Callable[[str, Node], Ticket | None], *, lenient: bool = False
