@@ -128,6 +128,7 @@ MADE = "create temporary view v as select 1; "
         (MADE + "alter view v as select * from a; select * from v", "a"),
         ("create temporary view v as select * from a; alter view v rename to z; select * from z", "a"),
         ("create temporary view v as select * from a; alter view v rename to z; select * from v", "a v"),
+        ("create temporary view v as select * from a; alter table v rename to z; select * from z", "a"),
         ("create global temporary view v as select * from a; select * from v", "a v"),
         ("create global temporary view v as select * from a; select * from global_temp.v", "a"),
         (MADE + "create global temporary view v as select * from a; drop view global_temp.v; select * from v", "a"),

@@ -57,7 +57,13 @@ def alter(cursor: Cursor, planner: Planner) -> None:
         cursor.rest()
     else:
         cursor.expect("TABLE")
-        _table(cursor, planner, planner.table(cursor))
+        start = cursor.at
+        table, parts = planner.named(cursor)
+        if len(parts) == 1 and planner.session.is_temporary_view(parts):  # Spark renames it
+            cursor.at = start
+            _view(cursor, planner)
+        else:
+            _table(cursor, planner, table)
 
 
 def _view(cursor: Cursor, planner: Planner, materialized: bool = False) -> None:
