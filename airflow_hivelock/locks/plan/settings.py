@@ -112,9 +112,8 @@ def raw_text(cursor: Cursor) -> str:
                 f"{comment!r} in such a statement is not understood; put the comment on its own line before", step=""
             )
     for token in cursor.statement.tokens:
-        if _END.search(
-            token.text
-        ):  # the quote can be an apostrophe: beeline ends a statement at the end of such a line
+        # the quote can be an apostrophe: beeline ends a statement at the end of such a line
+        if _END.search(token.text):
             cursor.statement.refuse(token, "a quote that contains the end of a statement is not understood here")
     return text
 
