@@ -265,7 +265,7 @@ class And(_Several):
         return self._range(column, kind) if ranges else None
 
     def _range(self, column: str, kind: str) -> frozenset[str] | None:
-        """The values of a range, for tables whose partitions cannot be listed. None: it has no range with both ends."""
+        """The values of a range, if the partitions of the table cannot be listed. None: it has no range with both ends."""
         signs = ">= <= > <" if kind in ("date", *INTEGERS) else ">= <="  # a text can be longer: the hours of a day
         found = [each for each in self.parts if isinstance(each, Compare) and each.column == column]
         ends = {each.sign[0]: each.literal for each in found if each.sign in signs.split()}
