@@ -19,6 +19,7 @@ from airflow_hivelock.locks.backends.zookeeper.client import (
     Exists,
     Get,
     Listing,
+    Names,
     Node,
     Refused,
     Stat,
@@ -188,7 +189,7 @@ class ZooKeeper:
             return node.stat
         if isinstance(request, Get):
             return Node(node.data, node.stat)
-        return Listing(node.children, node.stat.czxid)
+        return Listing(node.children, 0 if isinstance(request, Names) else node.stat.czxid)
 
     def follower_of(self, session: int) -> Follower:
         """The server that the session is connected to."""
