@@ -165,6 +165,7 @@ class CheckedPartial(OperatorPartial):
 
     def expand(self, **mapped: Any) -> MappedOperator:
         made = super().expand(**mapped)
+        self._refuse_connections(mapped)
         for name, values in mapped.items():
             if isinstance(values, Sequence) and not isinstance(values, str):
                 self._check({name: value} for value in values)
@@ -173,8 +174,17 @@ class CheckedPartial(OperatorPartial):
     def expand_kwargs(self, kwargs: Any, *, strict: bool = True) -> MappedOperator:
         made = super().expand_kwargs(kwargs, strict=strict)
         if isinstance(kwargs, Sequence):
-            self._check(each for each in kwargs if isinstance(each, Mapping))
+            known = [each for each in kwargs if isinstance(each, Mapping)]
+            self._refuse_connections(*known)
+            self._check(known)
         return made
+
+    def _refuse_connections(self, *mapped: Mapping[str, Any]) -> None:
+        check: Any = self.operator_class
+        if check.one_connection and any("hivelock_conn_id" in each for each in mapped):
+            raise InvalidRequest(
+                f"{self.kwargs.get('task_id')}: hivelock_conn_id cannot be mapped. Write a task for each connection"
+            )
 
     def _check(self, mapped: Iterable[Mapping[str, Any]]) -> None:
         check: Any = self.operator_class

@@ -51,6 +51,9 @@ class NamesLocks(Linked, StrictNames, BaseOperator):
     _resume_method: ClassVar[str]
     """The method that resumes the task after a wait in the triggerer."""
 
+    one_connection: ClassVar[bool] = False
+    """Whether ``hivelock_conn_id`` cannot be mapped."""
+
     # Set only on instances, because Airflow applies a class's value to mapped tasks without their mapped arguments.
     start_trigger_args: StartTriggerArgs | None = None
     start_from_trigger: bool = False

@@ -59,6 +59,7 @@ class HiveLockOperator(AcquiresLocks):
 
     _resume_method = "acquired"
     _deferred_grant = False
+    one_connection = True  # the unlock task looks for the leases of all map indexes in one store
 
     def __init__(self, *, sql: Any = "", **kwargs: Any) -> None:
         if sql:

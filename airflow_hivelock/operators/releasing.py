@@ -27,6 +27,9 @@ if TYPE_CHECKING:
 Instance = tuple[Any, int]
 """A task, and the map index of its instance: -1 if it is not mapped."""
 
+_ALWAYS = ("all_done", "always")
+"""The trigger rules of tasks that also run after a failed or skipped task."""
+
 _CALLBACKS = ("on_success_callback", "on_failure_callback", "on_retry_callback", "on_skipped_callback")
 
 
@@ -78,19 +81,28 @@ def leases_of(
 
 
 def warning_of(lock: Any) -> str:
-    """A warning if no task downstream of *lock*, and no callback, releases its lease. Otherwise an empty text."""
+    """A warning if no task downstream of *lock*, and no callback, releases its lease in every run. Otherwise an empty
+    text."""
     if not lock.has_dag():
         return ""
     tasks = [lock, *lock.get_flat_relatives(upstream=False)]
-    if any(task.is_teardown or releases_all(task) for task in tasks):
+    unlocks = [task for task in tasks if task.is_teardown or releases_all(task)]
+    if any(task.is_teardown or task.trigger_rule in _ALWAYS for task in unlocks):
         return ""
     settings = [getattr(each, name, None) for each in (lock.dag, *tasks) for name in _CALLBACKS]
     callbacks = chain.from_iterable(each if isinstance(each, list | tuple) else [each] for each in settings if each)
     if any(mentions(callback, "release_locks") for callback in callbacks):
         return ""
+    until = "They are held until the run is over and the keeper frees them"
+    if unlocks:
+        unlock = unlocks[0].task_id
+        return (
+            f"{unlock} does not run after a task that failed or was skipped. Then no task of {lock.dag_id} releases the locks of "
+            f"{lock.task_id}. {until}. Make it a teardown: {unlock}.as_teardown(setups={lock.task_id})"
+        )
     return (
-        f"No task of {lock.dag_id} releases the locks of {lock.task_id}. They are held until the run is over and the keeper "
-        f"frees them. Add HiveUnlockOperator(task_id=…).as_teardown(setups={lock.task_id}) after the work"
+        f"No task of {lock.dag_id} releases the locks of {lock.task_id}. {until}. Add "
+        f"HiveUnlockOperator(task_id=…).as_teardown(setups={lock.task_id}) after the work"
     )
 
 

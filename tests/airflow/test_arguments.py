@@ -229,6 +229,16 @@ def test_a_mapped_task_is_looked_at_as_far_as_its_values_are_known(cls: Any, mak
         make(cls)
 
 
+def test_the_connection_of_a_lock_task_cannot_be_mapped() -> None:
+    with DAG("mapped", schedule=None):
+        LockedBash.partial(task_id="work", bash_command="true", writes=["dw.a"]).expand(hivelock_conn_id=["a", "b"])
+        ids = EmptyOperator(task_id="ids").output
+        with pytest.raises(InvalidRequest, match="one: hivelock_conn_id cannot be mapped"):
+            HiveLockOperator.partial(task_id="one", writes=["dw.a"]).expand(hivelock_conn_id=ids)
+        with pytest.raises(InvalidRequest, match="two: hivelock_conn_id cannot be mapped"):
+            HiveLockOperator.partial(task_id="two").expand_kwargs([{"writes": ["dw.a"], "hivelock_conn_id": "b"}])
+
+
 @pytest.mark.parametrize("cls", [HiveLockOperator, LockedBash])
 def test_so_is_how_a_mapped_task_waits(cls: Any) -> None:
     with DAG("mapped", schedule=None), pytest.raises(InvalidRequest, match="Use one of"):

@@ -39,7 +39,17 @@ def test_a_lock_that_nobody_releases_says_so_in_its_own_log(
     assert "HiveUnlockOperator(task_id=…).as_teardown(setups=lock)" in lines()
 
 
-@pytest.mark.parametrize("how", ["unlock", "teardown", "callback", "behind", "wrapped", "partial"])
+@pytest.mark.parametrize("rule", ["all_success", "one_failed"])
+def test_an_unlock_that_may_not_run_is_reported(rule: str, manager: LockManager, run: Run, lines: Lines) -> None:
+    with dag() as forgets:
+        unlock = HiveUnlockOperator(task_id="unlock", trigger_rule=rule)
+        HiveLockOperator(task_id="lock", writes=["dw.t"]) >> EmptyOperator(task_id="work") >> unlock
+    run(forgets, logical_date=DAY)
+    assert lines().count("no task of forgets releases the locks of lock") == 1
+    assert "Make it a teardown: unlock.as_teardown(setups=lock)" in lines()
+
+
+@pytest.mark.parametrize("how", ["unlock", "all done", "teardown", "callback", "behind", "wrapped", "partial"])
 def test_a_lock_that_somebody_releases_says_nothing(how: str, manager: LockManager, run: Run, lines: Lines) -> None:
     callback: Any = {"wrapped": told, "partial": partial(release_locks)}.get(how, release_locks)
     with dag(on_success_callback=callback if how in ("wrapped", "partial") else None) as forgets:
@@ -49,7 +59,9 @@ def test_a_lock_that_somebody_releases_says_nothing(how: str, manager: LockManag
         work = EmptyOperator(task_id="work", on_success_callback=callback if how == "behind" else None)
         lock >> work
         if how == "unlock":
-            work >> HiveUnlockOperator(task_id="unlock")
+            work >> HiveUnlockOperator(task_id="unlock").as_teardown(setups=lock)
+        if how == "all done":
+            work >> HiveUnlockOperator(task_id="unlock", trigger_rule="all_done")
         if how == "teardown":
 
             @task
@@ -58,7 +70,7 @@ def test_a_lock_that_somebody_releases_says_nothing(how: str, manager: LockManag
 
             work >> frees().as_teardown(setups=lock)
     assert run(forgets, logical_date=DAY).state == "success"
-    assert WARNING not in lines()
+    assert "releases the locks of lock" not in lines()
 
 
 def test_an_unlock_without_a_lock_upstream_breaks_its_dag(manager: LockManager) -> None:
