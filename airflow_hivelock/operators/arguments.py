@@ -180,8 +180,8 @@ class CheckedPartial(OperatorPartial):
         return made
 
     def _refuse_connections(self, *mapped: Mapping[str, Any]) -> None:
-        check: Any = self.operator_class
-        if check.one_connection and any("hivelock_conn_id" in each for each in mapped):
+        operator: Any = self.operator_class
+        if operator.one_connection and any("hivelock_conn_id" in each for each in mapped):
             raise InvalidRequest(
                 f"{self.kwargs.get('task_id')}: hivelock_conn_id cannot be mapped. Write a task for each connection"
             )

@@ -252,7 +252,7 @@ def park(store: ZooKeeperStore, record: Record, passing_s: float) -> Record:
         share = share._replace(place=own.position.number, placed_ms=own.since)
     share = share._replace(permit=None)
     parked = record.but(state=State.PARKED, written=0, placeholders=(), share=share, permits=())
-    return replace(parked, share=share._replace(ticket=Parked.of(parked).name))
+    return parked.but(share=share._replace(ticket=Parked.of(parked).name))
 
 
 def wait_for_permit(lookout: Lookout) -> Blocked | GroupLook | None:

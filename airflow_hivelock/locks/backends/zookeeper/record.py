@@ -237,6 +237,7 @@ class Record:
 
     def but(self, **changes: object) -> Record:
         """A copy with *changes*. ``replace()`` takes five times as long; a grant and its release make seven copies."""
+        assert changes.keys() <= vars(self).keys(), changes
         copy = object.__new__(Record)
         vars(copy).update(vars(self), **changes)
         return copy
@@ -247,8 +248,7 @@ class Record:
 
     def recording(self, name: str, application: str | None) -> Record:
         """This record with a new description of the work with that name."""
-        token = token_of(self.works, name, self.token)
-        return self.but(works=put_work(self.works, name, application, token))
+        return self.but(works=put_work(self.works, name, application, token_of(self.works, name, self.token)))
 
     @property
     def node_zxids(self) -> frozenset[int]:
