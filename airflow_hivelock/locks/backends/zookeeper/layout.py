@@ -28,12 +28,16 @@ import socket
 from collections import Counter
 from dataclasses import dataclass, replace
 from functools import cache, lru_cache
+from typing import TYPE_CHECKING
 
 from airflow_hivelock.locks import formats, rules
 from airflow_hivelock.locks.backends.zookeeper.client import Create
 from airflow_hivelock.locks.errors import InvalidRequest, RequestTooLarge
 from airflow_hivelock.locks.model import Lock, LockMode, LockObject, LockRequest, locks_to_json, owner_key
 from airflow_hivelock.locks.model.group import MAX_WEIGHT
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 log = logging.getLogger(__name__)
 
@@ -42,6 +46,7 @@ MAX_PACKET_BYTES = 1_000_000
 
 _OP_BYTES = 23  # an operation's header and lengths
 _PERMIT_BYTES = 80  # the group's key, the permit's number, and the id of its lease
+_LOCK = "LOCK-"
 _LOCK_NODE = re.compile(r"LOCK-(SHARED|SEMI_SHARED|EXCLUSIVE)-([0-9]{1,18})")
 _NAMESPACE = re.compile(r"(/[A-Za-z0-9_.-]+)+")
 _OUR_DIGITS = 11
@@ -75,7 +80,12 @@ class LockNode:
     @classmethod
     def parse(cls, name: str) -> LockNode | None:
         """Parse a name; None for an object node."""
-        return _lock_node(name) if name.startswith("LOCK-") and len(name) < _LONGEST_NAME else None
+        return _lock_node(name) if name.startswith(_LOCK) and len(name) < _LONGEST_NAME else None
+
+    @classmethod
+    def among(cls, names: Iterable[str]) -> list[LockNode]:
+        """The lock nodes among *names*. The others can be thousands: a database lists its tables, too."""
+        return [node for name in names if name.startswith(_LOCK) and (node := cls.parse(name))]
 
 
 @dataclass(frozen=True)

@@ -134,9 +134,7 @@ class Namespace:
 
         :param at: the object's node, if its name is not spelled like Hive's.
         """
-        # a database lists its tables here, too, and there may be thousands
-        names = [name for name in listing.names if name.startswith("LOCK-")] if listing else []
-        nodes = sorted(filter(None, map(LockNode.parse, names)), key=attrgetter("sequence"))
+        nodes = sorted(LockNode.among(listing.names if listing else ()), key=attrgetter("sequence"))
         path = (at or self._layout.object(target)) if nodes else ""
         return [PlacedLock(target, node, f"{path}/{node.name}") for node in nodes]
 
