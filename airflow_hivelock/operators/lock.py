@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from airflow.providers.common.compat.sdk import AirflowException, BaseOperator, TaskDeferred
 
@@ -59,6 +59,9 @@ class HiveLockOperator(AcquiresLocks):
 
     _resume_method = "acquired"
     _deferred_grant = False
+    without_block = False
+    """Whether hive_lock() made this task, and ``with`` has not opened its block."""
+
     one_connection = True  # the unlock task looks for the leases of all map indexes in one store
 
     def __init__(self, *, sql: Any = "", **kwargs: Any) -> None:
@@ -79,10 +82,18 @@ class HiveLockOperator(AcquiresLocks):
 
     def resolve_template_files(self) -> None:
         """Prepare the warning about a lock without an unlock. Airflow calls this when the DAG has all of its tasks."""
+        if self.without_block:
+            self.refuse_without_block()
         super().resolve_template_files()
         self._warning = warning_of(self)
         if self.start_trigger_args is not None and self.start_trigger_args.trigger_kwargs is not None:
             self.start_trigger_args.trigger_kwargs["warning"] = self._warning
+
+    def refuse_without_block(self) -> NoReturn:
+        raise InvalidRequest(
+            f"{self.task_id}: hive_lock(…) opens a block of tasks. Write with hive_lock(…): and create the tasks inside. To lock one "
+            "task, write @task.hivelock(…), or use locked()"
+        )
 
     def execute(self, context: Any) -> dict[str, Any]:
         lease = self._acquire(context)
@@ -161,6 +172,9 @@ class HiveUnlockOperator(Linked, ReleasesLocks, BaseOperator):
         super().resolve_template_files()
         check_lists(self, "lease", "objects")
         self._check_upstream()
+
+    def can_release(self, lock: Any) -> bool:
+        return not self._of_upstream or lock.task_id in {task.task_id for task in self._lock_tasks()}
 
     def execute(self, context: Any) -> list[str]:
         """Release the leases. Return their ids, including partly released leases.

@@ -34,7 +34,11 @@ _CALLBACKS = ("on_success_callback", "on_failure_callback", "on_retry_callback",
 
 
 class ReleasesLocks:
-    """The marker class of operators that release the leases of HiveLockOperators."""
+    """The base class of operators that release the leases of HiveLockOperators."""
+
+    def can_release(self, lock: Any) -> bool:
+        """Whether the task can release the lease of the lock task *lock* upstream."""
+        raise NotImplementedError
 
 
 def releases_all(task: Any) -> bool:
@@ -81,12 +85,18 @@ def leases_of(
 
 
 def warning_of(lock: Any) -> str:
-    """A warning if no task downstream of *lock*, and no callback, releases its lease in every run. Otherwise an empty
-    text."""
+    """A warning if no task works under the lease of *lock*, or if no task downstream of it, and no callback, releases it
+    in every run. Otherwise an empty text."""
     if not lock.has_dag():
         return ""
     tasks = [lock, *lock.get_flat_relatives(upstream=False)]
-    unlocks = [task for task in tasks if task.is_teardown or releases_all(task)]
+    unlocks = [task for task in tasks if _can_release(task, lock)]
+    whole = [task.task_id for task in unlocks if releases_all(task)]
+    if whole and not work_under(lock):
+        return (
+            f"No task runs between {lock.task_id} and {whole[0]}, so no work of {lock.dag_id} is under these locks. Put the work "
+            f"between them: {lock.task_id} >> work >> {whole[0]}"
+        )
     if any(task.is_teardown or task.trigger_rule in _ALWAYS for task in unlocks):
         return ""
     settings = [getattr(each, name, None) for each in (lock.dag, *tasks) for name in _CALLBACKS]
@@ -104,6 +114,13 @@ def warning_of(lock: Any) -> str:
         f"No task of {lock.dag_id} releases the locks of {lock.task_id}. {until}. Add "
         f"HiveUnlockOperator(task_id=…).as_teardown(setups={lock.task_id}) after the work"
     )
+
+
+def _can_release(task: Any, lock: Any) -> bool:
+    """Whether *task* downstream of *lock* can release its whole lease. A teardown can do so in the user's own code."""
+    if task.is_mapped or not issubclass(task.operator_class, ReleasesLocks):
+        return task.is_teardown or releases_all(task)
+    return releases_all(task) and task.can_release(lock)
 
 
 def work_under(lock: Any, unlock: Any = None) -> list[Any]:

@@ -14,8 +14,11 @@ from airflow_hivelock import hive_lock, locked
 from airflow_hivelock.locks import InvalidRequest
 from tests.airflow.tasks import DAY
 from tests.airflow.tasks import dag as dag_named
+from tests.support.airflow_names import DagBag
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from airflow_hivelock.locks import LockManager
     from tests.airflow.conftest import Run
 
@@ -126,3 +129,20 @@ def test_an_empty_block_is_refused() -> None:
 def test_an_error_inside_is_the_one_that_is_told() -> None:
     with dag(), pytest.raises(ZeroDivisionError), hive_lock(writes=DELAYS):
         1 / 0  # noqa: B018
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        lambda lock, _: DagBag(dag_folder="/dev/null", bundle_name="none").bag_dag(lock.dag),
+        lambda _, block: block >> EmptyOperator(task_id="work"),
+        lambda _, block: EmptyOperator(task_id="work") >> block,
+        lambda _, block: block(lambda: None),
+    ],
+    ids=["alone", "hive_lock >> task", "task >> hive_lock", "@hive_lock"],
+)
+def test_a_lock_without_a_with_is_refused_when_the_dag_is_parsed(use: Callable[[Any, Any], Any]) -> None:
+    with dag() as works:
+        block = hive_lock(writes=DELAYS)
+        with pytest.raises(InvalidRequest, match=r"lock: hive_lock\(…\) opens a block of tasks\. Write with"):
+            use(works.get_task("lock"), block)

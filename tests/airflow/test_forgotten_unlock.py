@@ -73,6 +73,25 @@ def test_a_lock_that_somebody_releases_says_nothing(how: str, manager: LockManag
     assert "releases the locks of lock" not in lines()
 
 
+def test_a_lock_without_work_before_its_unlock_is_reported(manager: LockManager, run: Run, lines: Lines) -> None:
+    with dag() as forgets:
+        lock, unlock = HiveLockOperator(task_id="lock", writes=["dw.t"]), HiveUnlockOperator(task_id="unlock")
+        lock >> unlock.as_teardown(setups=lock) >> EmptyOperator(task_id="work")
+    run(forgets, logical_date=DAY)
+    assert lines().count("No task runs between lock and unlock, so no work of forgets is under these locks") == 1
+    assert "lock >> work >> unlock" in lines()
+
+
+def test_the_unlock_of_another_lock_does_not_count(manager: LockManager, run: Run, lines: Lines) -> None:
+    with dag() as forgets:
+        lock, other = (HiveLockOperator(task_id=name, writes=[f"dw.{name}"]) for name in ("lock", "other"))
+        unlock = HiveUnlockOperator(task_id="unlock").as_teardown(setups=other)
+        [lock, other] >> EmptyOperator(task_id="work") >> unlock
+    assert run(forgets, logical_date=DAY).state == "success"
+    assert lines().count(WARNING) == 1
+    assert "releases the locks of other" not in lines()
+
+
 def test_an_unlock_without_a_lock_upstream_breaks_its_dag(manager: LockManager) -> None:
     with dag() as forgets:
         [HiveLockOperator(task_id="lock", writes=["dw.t"]), HiveUnlockOperator(task_id="unlock")]

@@ -84,7 +84,7 @@ class LockNode:
 
     @classmethod
     def among(cls, names: Iterable[str]) -> list[LockNode]:
-        """The lock nodes among *names*. The others can be thousands: a database lists its tables, too."""
+        """The lock nodes among *names*. A database's names also include its tables, and there can be thousands."""
         return [node for name in names if name.startswith(_LOCK) and (node := cls.parse(name))]
 
 
