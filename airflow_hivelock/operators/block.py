@@ -85,7 +85,7 @@ def hive_lock(
     :raises InvalidRequest: there is no task inside, or no ``with`` before it.
     """
     unique = task_id or get_unique_task_id(LOCK, terms.get("dag"), terms.get("task_group"))
-    where = {name: terms[name] for name in ("dag", "task_group", "hivelock_conn_id") if name in terms}
+    where: dict[str, Any] = {name: terms[name] for name in ("dag", "task_group", "hivelock_conn_id") if name in terms}
     unlock_id = f"{UNLOCK}_{task_id}" if task_id else unique.replace(LOCK, UNLOCK, 1)
     lock = HiveLockOperator(task_id=unique, reads=reads, writes=writes, **terms)
     lock.without_block = True
