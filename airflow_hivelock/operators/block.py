@@ -82,11 +82,16 @@ def hive_lock(
         has that id. The unlock task is then ``unlock`` with the same number, otherwise ``unlock_`` and this id.
     :param work_timeout: as for HiveUnlockOperator.
     :param terms: other arguments of HiveLockOperator.
-    :raises InvalidRequest: there is no task inside, or no ``with`` before it.
+    :raises InvalidRequest: there is no task inside, or no ``with`` before it, or no DAG around it.
     """
     unique = task_id or get_unique_task_id(LOCK, terms.get("dag"), terms.get("task_group"))
     where: dict[str, Any] = {name: terms[name] for name in ("dag", "task_group", "hivelock_conn_id") if name in terms}
     unlock_id = f"{UNLOCK}_{task_id}" if task_id else unique.replace(LOCK, UNLOCK, 1)
-    lock = HiveLockOperator(task_id=unique, reads=reads, writes=writes, **terms)
+    lock: Any = HiveLockOperator(task_id=unique, reads=reads, writes=writes, **terms)
+    if not lock.has_dag():
+        raise InvalidRequest(
+            f"{lock.task_id}: hive_lock(…) is outside a DAG. Write it inside with DAG(…): or a @dag function. In the function of "
+            "a task, write with hold(…):"
+        )
     lock.without_block = True
     return _Block(lock, {"task_id": unlock_id, "work_timeout": work_timeout, **where})

@@ -153,7 +153,7 @@ class HiveUnlockOperator(Linked, ReleasesLocks, BaseOperator):
     ) -> None:
         super().__init__(**kwargs)
         check_span({"task_id": self.task_id, "work_timeout": work_timeout}, "work_timeout")
-        check_lease(self, lease, lease_dag_id)
+        check_lease(self, lease, lease_dag_id, many=True)
         if lease_dag_id is not None and objects is not None:
             raise InvalidRequest(f"{self.task_id}: lease_dag_id releases whole leases. Remove objects")
         if objects is not None:

@@ -16,15 +16,22 @@ if TYPE_CHECKING:
     from airflow_hivelock.locks.model import Lease
 
 
-def check_lease(task: Any, lease: Any, lease_dag_id: Any) -> None:
+def check_lease(task: Any, lease: Any, lease_dag_id: Any, *, many: bool = False) -> None:
     """Check the arguments for a lease that *task* does not acquire, when the DAG is parsed.
 
+    :param many: *lease* can be a list of leases.
     :raises InvalidRequest: *lease* is a task or a plain value; *lease_dag_id* is not a plain id, or there is no *lease*.
     """
     task_id, dag = task.task_id, task.dag if task.has_dag() else None
     if (isinstance(lease, str | int) or hasattr(lease, "task_id")) and not is_rendered(lease, dag):
         raise InvalidRequest(
             f"{task_id}: lease={lease!r:.80} is not a lease. Pass the value that the lock task returns: lease=lock.output"
+        )
+    lock = getattr(lease, "operator", None)
+    if lock is not None and lock.is_mapped and not many:
+        raise InvalidRequest(
+            f"{task_id}: {lock.task_id} is mapped, so lease={lock.task_id}.output is a list of leases. Map this task too: "
+            f".partial(…).expand(lease={lock.task_id}.output)"
         )
     if lease_dag_id is None:
         return

@@ -126,6 +126,21 @@ def test_an_empty_block_is_refused() -> None:
         pass
 
 
+def test_a_block_in_the_function_of_a_task_is_refused(run: Run) -> None:
+    errors: list[str] = []
+
+    @task(on_failure_callback=lambda context: errors.append(str(context["exception"])))
+    def work() -> None:
+        with hive_lock(writes=DELAYS):
+            pass
+
+    with dag() as works:
+        work()
+    assert run(works, logical_date=DAY).state == "failed"
+    assert "hive_lock(…) is outside a DAG" in errors[0]
+    assert "In the function of a task, write with hold(…):" in errors[0]
+
+
 def test_an_error_inside_is_the_one_that_is_told() -> None:
     with dag(), pytest.raises(ZeroDivisionError), hive_lock(writes=DELAYS):
         1 / 0  # noqa: B018

@@ -209,3 +209,19 @@ def test_work_under_another_dags_lease_does_not_pass_for_that_dags_task(manager:
 def test_what_cannot_be_meant_is_refused_when_the_dag_is_parsed(operator: Any, options: dict[str, Any]) -> None:
     with dag(), pytest.raises(InvalidRequest, match=r"use: .*lease_dag_id"):
         operator(task_id="use", **options)
+
+
+def test_the_leases_of_a_mapped_lock_are_for_a_mapped_task(manager: LockManager, run: Run) -> None:
+    days: Any = [["dw.t/dt=1"], ["dw.t/dt=2"]]
+    with dag():
+        mapped = HiveLockOperator.partial(task_id="lock").expand(writes=days)
+        with pytest.raises(
+            InvalidRequest, match=r"work: lock is mapped.*a list of leases.*expand\(lease=lock\.output\)"
+        ):
+            LockedEmpty(task_id="work", lease=mapped.output)
+    with dag() as uses:
+        lock: Any = HiveLockOperator.partial(task_id="lock").expand(writes=days)
+        work = LockedEmpty.partial(task_id="work").expand(lease=lock.output)
+        work >> HiveUnlockOperator(task_id="unlock", lease=lock.output).as_teardown(setups=lock)
+    assert run(uses, logical_date=DAY).state == "success"
+    assert not held(manager)
