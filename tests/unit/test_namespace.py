@@ -86,3 +86,12 @@ def test_it_is_found_though_the_numbers_began_anew() -> None:
     crowded = Crowded([*range(25_000, 50_000, 10), *range(0, 25_000, 10)])
     assert mine(crowded, 25_010)[DW].node.sequence == 1
     assert mine(crowded, 10)[DW].node.sequence == 2_501
+
+
+def test_hives_lock_nodes_are_told_from_ours_by_their_digits() -> None:
+    hives = ["LOCK-SHARED-0000000007", "LOCK-EXCLUSIVE-0000000008", "LOCK-SEMI_SHARED-0000000009", "LOCK-SHARED-7"]
+    ours = ["LOCK-SHARED-00000000007", "LOCK-EXCLUSIVE-00000000008"]
+    objects = ["flights", "dt=2013-01-01", "LOCK-SHARED-", "LOCK-SHARED-0000000007x"]
+    names = [*ours, *objects, *hives]
+    assert [node.name for node in LockNode.of_hive(names)] == hives
+    assert [node.name for node in LockNode.among(names) if node.ours] == ours

@@ -28,6 +28,7 @@ import socket
 from collections import Counter
 from dataclasses import dataclass, replace
 from functools import cache, lru_cache
+from itertools import filterfalse
 from typing import TYPE_CHECKING
 
 from airflow_hivelock.locks import formats, rules
@@ -49,7 +50,7 @@ _PERMIT_BYTES = 80  # the group's key, the permit's number, and the id of its le
 _LOCK = "LOCK-"
 _LOCK_NODE = re.compile(r"LOCK-(SHARED|SEMI_SHARED|EXCLUSIVE)-([0-9]{1,18})")
 _NAMESPACE = re.compile(r"(/[A-Za-z0-9_.-]+)+")
-_OUR_DIGITS = 11
+_OUR_NODE = re.compile(r"LOCK-(?:SHARED|EXCLUSIVE)-[0-9]{11}")
 MAX_QUERY_LENGTH = 500
 """The part of a query in each lock node, in characters; a transaction has room for the nodes of a year. Hive keeps a
 million."""
@@ -86,6 +87,11 @@ class LockNode:
     def among(cls, names: Iterable[str]) -> list[LockNode]:
         """The lock nodes among *names*. A database's names also include its tables, and there can be thousands."""
         return [node for name in names if name.startswith(_LOCK) and (node := cls.parse(name))]
+
+    @classmethod
+    def of_hive(cls, names: Iterable[str]) -> list[LockNode]:
+        """Hive's lock nodes among *names*. Each lease has a lock node on the database, so thousands can be ours."""
+        return cls.among(filterfalse(_OUR_NODE.fullmatch, names))
 
 
 @dataclass(frozen=True)
@@ -138,7 +144,7 @@ def _lock_node(name: str) -> LockNode | None:
     if not (match := _LOCK_NODE.fullmatch(name)):
         return None
     mode = LockMode.EXCLUSIVE if match[1] == "EXCLUSIVE" else LockMode.SHARED
-    return LockNode(name, mode, int(match[2]), len(match[2]) == _OUR_DIGITS)
+    return LockNode(name, mode, int(match[2]), _OUR_NODE.fullmatch(name) is not None)
 
 
 _lock_data = lru_cache(maxsize=4_096)(LockData._decode)

@@ -80,8 +80,10 @@ class Namespace:
         listings = self._client.submit(*self.reads(locks)) if tops is None else tops
         seen = self._present([lock.object for lock in locks if len(lock.object.path) <= _TABLE], listings)
         level = seen
-        while listed := {(*target.path, name) for target, listing in level.items() for name in listing.names}:
-            below = [lock.object for lock in locks if lock.object.path in listed and lock.object not in seen]
+        while level:
+            listed = {target.path: frozenset(listing.names) for target, listing in level.items()}
+            unread = [lock.object for lock in locks if lock.object not in seen]
+            below = [target for target in unread if target.path[-1] in listed.get(target.path[:-1], ())]
             level = self._present(below, self._client.submit(*(Names(self._layout.object(t)) for t in below)))
             seen |= level
         return seen
@@ -124,17 +126,24 @@ class Namespace:
             placed
             for lock in locks
             if lock.object in children
-            for placed in self.placed(lock.object, children[lock.object])
-            if not placed.node.ours and queueing.conflict(placed.node.mode, lock.mode)
+            for placed in self.placed(lock.object, children[lock.object], LockNode.of_hive)
+            if queueing.conflict(placed.node.mode, lock.mode)
             if lock.object not in own or placed.node.sequence < own[lock.object].sequence
         ]
 
-    def placed(self, target: LockObject, listing: Listing | None, at: str = "") -> list[PlacedLock]:
+    def placed(
+        self,
+        target: LockObject,
+        listing: Listing | None,
+        which: Callable[[Iterable[str]], list[LockNode]] = LockNode.among,
+        at: str = "",
+    ) -> list[PlacedLock]:
         """The lock nodes among an object's children, by sequence number.
 
+        :param which: finds the lock nodes among the children's names.
         :param at: the object's node, if its name is not spelled like Hive's.
         """
-        nodes = sorted(LockNode.among(listing.names if listing else ()), key=attrgetter("sequence"))
+        nodes = sorted(which(listing.names if listing else ()), key=attrgetter("sequence"))
         path = (at or self._layout.object(target)) if nodes else ""
         return [PlacedLock(target, node, f"{path}/{node.name}") for node in nodes]
 
@@ -151,7 +160,7 @@ class Namespace:
             following: list[tuple[str, LockObject | None]] = []
             for (path, parent), listing in zip(level, listings, strict=True):
                 if parent is not None:
-                    found += self.placed(parent, listing, path)
+                    found += self.placed(parent, listing, at=path)
                 following += [
                     (f"{path}/{name}", child)
                     for name in (listing.names if listing else ())

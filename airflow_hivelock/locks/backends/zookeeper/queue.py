@@ -14,6 +14,7 @@ import re
 from collections import OrderedDict
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
+from itertools import repeat
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -24,13 +25,14 @@ from airflow_hivelock.locks.model import MAX_PRIORITY, Lock, LockMode, in_order,
 from airflow_hivelock.locks.queueing import Position, TimedPosition
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from airflow_hivelock.locks.backends.zookeeper.client import Client, Listing, Node, Op, Stat
     from airflow_hivelock.locks.backends.zookeeper.layout import Layout
     from airflow_hivelock.locks.backends.zookeeper.record import Record
     from airflow_hivelock.locks.model import LockObject
 
+    Decode = Callable[[str, Node], "Ticket | None"]
     Listings = Mapping[str, Listing | None]
 
 log = logging.getLogger(__name__)
@@ -42,7 +44,6 @@ _NAME = re.compile(r"([0-9a-f]{16})-([0-9]{1,19})-[0-9]{1,10}-(A|[SX](?:[0-9a-f]
 """A ticket's node: the owner's key, the epoch, the record's entry, the scope. A name is used only once."""
 
 _FIELDS = frozenset({"owner", "locks", "priority", "place", "since_ms"})
-
 _ANY = "A"
 
 
@@ -146,14 +147,16 @@ def scope(locks: Iterable[Lock]) -> str:
 
 
 class _Name(NamedTuple):
+    queue: str
+    path: str
     key: str
     epoch: int
     scope: str
 
 
 @lru_cache(maxsize=16_384)  # each look parses the same names
-def _parts(name: str) -> _Name | None:
-    return _Name(found[1], int(found[2]), found[3]) if (found := _NAME.fullmatch(name)) else None
+def _parts(queue: str, name: str) -> _Name | None:
+    return _Name(queue, f"{queue}/{name}", at[1], int(at[2]), at[3]) if (at := _NAME.fullmatch(name)) else None
 
 
 @lru_cache(maxsize=4_096)
@@ -261,9 +264,9 @@ class Queues:
             listings = self._list(_units(locks))
         mine = {name: scope(of_unit) for name, of_unit in ticket_units(locks).items() if "." in name}
         paths = [
-            path
-            for queue, path, name in self._names(listings, record.key)
-            if queue not in mine or _may_conflict(mine[queue], name.scope)
+            self._layout.queue(name.path)
+            for name in self._names(listings, record.key)
+            if name.queue not in mine or _may_conflict(mine[name.queue], name.scope)
         ]
         modes = {lock.object: lock.mode for lock in locks}
         read = self._get(paths, _decode).values()
@@ -279,18 +282,18 @@ class Queues:
         :param targets: the objects, and the zxids that created their nodes.
         :param listings: see :meth:`named`. For a database all of its queues are listed here.
         """
-        others: dict[str, list[tuple[str, str, _Name]]] = {}  # by table: a request has many partitions of one
+        others: dict[str, list[_Name]] = {}  # by table: a request has many partitions of one
         found: dict[LockObject, dict[str, Ticket | None]] = {}
         for target, czxid in targets.items():
             if target.table:
                 name = f"{target.database}.{target.table}"
                 if (named := others.get(name)) is None:
-                    named = others[name] = list(self._names({name: listings.get(name)}, record.key))
+                    named = others[name] = self._names({name: listings.get(name)}, record.key)
             else:
                 every = self._list({name for name in self._every() if name.partition(".")[0] == target.database})
-                named = list(self._names(every, record.key))
+                named = self._names(every, record.key)
             # An epoch is at most the zxid of the transaction that first wrote it, so most names show that they are younger.
-            paths = [path for _, path, of in named if of.epoch < czxid and _may_lock(of.scope, target)]
+            paths = [self._layout.queue(of.path) for of in named if of.epoch < czxid and _may_lock(of.scope, target)]
             if paths:
                 found[target] = self._older(target, czxid, paths)
         return found
@@ -306,7 +309,7 @@ class Queues:
 
     def listed(self) -> list[Ticket]:
         """The tickets in every queue, for listings. An unreadable ticket is logged, and hides none of the others."""
-        paths = [path for _, path, _ in self._names(self._list(self._every(), lenient=True))]
+        paths = [self._layout.queue(name.path) for name in self._names(self._list(self._every(), lenient=True))]
         return sorted(self._get(paths, _readable, lenient=True).values(), key=attrgetter("position"))
 
     def forget_changed(self, read: Iterable[tuple[Ticket, Stat | None]]) -> bool:
@@ -328,20 +331,18 @@ class Queues:
         reads = (Names(self._layout.queue(name), lenient=lenient) for name in given)
         return dict(zip(given, self._client.submit(*reads), strict=True))
 
-    def _names(self, listings: Listings, but: str = "") -> Iterator[tuple[str, str, _Name]]:
-        """The queue, path and name of each ticket, except those of the owner with the key *but*."""
-        for queue, listing in listings.items():
-            path = self._layout.queue(queue)
-            for child in listing.names if listing else ():
-                if (name := _parts(child)) and name.key != but:
-                    yield queue, f"{path}/{child}", name
+    def _names(self, listings: Listings, but: str = "") -> list[_Name]:
+        """The name of each ticket, except those of the owner with the key *but*."""
+        return [
+            name
+            for queue, listing in listings.items()
+            for name in map(_parts, repeat(queue), listing.names if listing else ())
+            if name and name.key != but
+        ]
 
-    def _get(
-        self, paths: Sequence[str], decode: Callable[[str, Node], Ticket | None], *, lenient: bool = False
-    ) -> dict[str, Ticket]:
+    def _get(self, paths: Sequence[str], decode: Decode, *, lenient: bool = False) -> dict[str, Ticket]:
         """The tickets at *paths*, from the cache if possible."""
-        # The answer is a dict of its own, because this look or another thread's may evict a ticket from the cache
-        # meanwhile.
+        # A dict of its own: this look or another thread's may evict a ticket from the cache meanwhile.
         found = {path: ticket for path in paths if (ticket := self._cached.get(path))}
         unknown = [path for path in paths if path not in found]
         nodes = self._client.submit(*(Get(path, lenient=lenient) for path in unknown))
@@ -386,8 +387,7 @@ def _decode(path: str, node: Node) -> Ticket:
         if "since_ms" in data or "place" in data:
             place = validate.number(data["place"], "place") if "place" in data else None
             claim = Claim(place, validate.number(data["since_ms"], "since_ms", validate.MOST_MS))
-        key, epoch, since_ms = name[0], int(name[1]), stat.ctime_ms
-        made = path, key, epoch, owner, stat.czxid, since_ms, locks, priority, claim, stat.version
+        made = path, name[0], int(name[1]), owner, stat.czxid, stat.ctime_ms, locks, priority, claim, stat.version
         return Ticket(*made, stamp=stamp)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise StoreCorrupted(
