@@ -6,6 +6,8 @@ docs/dependencies.md has the list. kazoo's upper bound in pyproject.toml moves a
 from __future__ import annotations
 
 import inspect
+import selectors
+import socket
 import threading
 from importlib.metadata import version
 from typing import Any
@@ -13,9 +15,12 @@ from typing import Any
 import pytest
 from kazoo.client import KazooClient
 from kazoo.exceptions import EXCEPTIONS, AuthFailedError, ConnectionClosedError, NoNodeError
+from kazoo.handlers.threading import SequentialThreadingHandler
 from kazoo.protocol import serialization
 from kazoo.protocol.connection import ConnectionHandler
 from kazoo.protocol.states import KeeperState, ZnodeStat
+
+from airflow_hivelock.locks.backends.zookeeper.security import Security
 
 NOWHERE = "127.0.0.1:1"
 CHANGED = f"kazoo {version('kazoo')} has changed {{}}: read airflow_hivelock/locks/backends/zookeeper/{{}} before the bound moves"
@@ -77,6 +82,29 @@ def test_a_closed_client_refuses_a_request_by_its_result() -> None:
     assert isinstance(result.exception, ConnectionClosedError), CHANGED.format(
         "how _call refuses a request", "session.py (_send)"
     )
+
+
+@pytest.mark.parametrize(
+    "handler", [Security().options()["handler"], SequentialThreadingHandler()], ids=["ours", "kazoo"]
+)
+def test_a_handler_waits_for_sockets(handler: Any) -> None:
+    one, other = socket.socketpair()
+    with one, other:
+        assert handler.select([one], [], [], 0) == ([], [], [])
+        assert handler.select([], [one], [], 0) == ([], [one], [])
+        other.send(b"x")
+        assert handler.select([other, one], [], [], 20) == ([one], [], [])
+    with pytest.raises(TypeError, match="Invalid file descriptor"):
+        handler.select([one], [], [], 0)
+
+
+def test_the_sessions_handler_makes_no_epoll_object(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(selectors, "DefaultSelector")
+    one, other = socket.socketpair()
+    with one, other:
+        assert Security().options()["handler"].select([], [one], [], 0) == ([], [one], []), CHANGED.format(
+            "selector_select", "security.py (_Handler)"
+        )
 
 
 def test_a_request_is_an_object_with_a_type_that_writes_and_reads_itself() -> None:

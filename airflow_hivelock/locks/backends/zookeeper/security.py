@@ -10,13 +10,16 @@ from __future__ import annotations
 
 import logging
 import re
+import selectors
 import socket
 from dataclasses import dataclass, field
 from functools import partial
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Self
 from urllib.parse import unquote
 
 from kazoo.handlers.threading import SequentialThreadingHandler
+from kazoo.handlers.utils import selector_select
 from kazoo.security import ACL, ANYONE_ID_UNSAFE, AUTH_IDS, OPEN_ACL_UNSAFE, READ_ACL_UNSAFE, Id, Permissions
 
 from airflow_hivelock.locks.errors import AccessDenied, InvalidRequest
@@ -142,9 +145,9 @@ class Security:
 
     def options(self) -> dict[str, Any]:
         """The arguments for ``KazooClient``."""
-        given: dict[str, Any] = {}
+        given: dict[str, Any] = {"handler": _Handler()}
         if self.tls:
-            given |= {"use_ssl": True, "handler": _TLS(self.tls)}
+            given = {"use_ssl": True, "handler": _TLS(self.tls)}
         match self.auth:
             case "DIGEST":
                 given["auth_data"] = {("digest", _Secret(f"{self.user}:{self.password}"))}
@@ -173,8 +176,19 @@ ANYBODY = Security()
 """No credentials, no TLS, everything open."""
 
 
-class _TLS(SequentialThreadingHandler):  # type: ignore[misc]
-    """A handler for kazoo. kazoo's own also trusts every authority of the system, and does not check the host of a four
+class _Handler(SequentialThreadingHandler):  # type: ignore[misc]
+    """A handler for kazoo. For each wait kazoo's own makes a new epoll object, by several system calls. poll needs one."""
+
+    _SELECTORS = SimpleNamespace(
+        DefaultSelector=selectors.PollSelector, EVENT_READ=selectors.EVENT_READ, EVENT_WRITE=selectors.EVENT_WRITE
+    )
+
+    def select(self, *args: Any, **kwargs: Any) -> Any:
+        return selector_select(*args, **kwargs, selectors_module=self._SELECTORS)
+
+
+class _TLS(_Handler):
+    """A handler for TLS. kazoo's own also trusts every authority of the system, and does not check the host of a four
     letter word.
 
     :param reads: reads the certificates. Each connection calls it, because certificates are replaced while processes run.

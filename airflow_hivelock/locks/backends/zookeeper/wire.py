@@ -194,9 +194,10 @@ def _results(data: bytes, offset: int) -> list[Any]:
         elif kind == serialization.GetChildren.type:
             number, offset = _int.unpack_from(data, offset)[0], offset + _int.size
             names = []
-            for _ in range(number):
-                name, offset = serialization.read_string(data, offset)
-                names.append(name)
+            for _ in range(number):  # without a call for each name, because there can be thousands
+                start = offset + _int.size
+                offset = start + _int.unpack_from(data, offset)[0]
+                names.append(data[start:offset].decode())
             results.append(tuple(names))
         elif kind == -1:
             results.append(EXCEPTIONS[_int.unpack_from(data, offset)[0]]())
