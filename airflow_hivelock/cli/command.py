@@ -9,6 +9,7 @@ import argparse
 import ast
 import os
 import sys
+from contextlib import suppress
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
@@ -86,7 +87,8 @@ class _Version(argparse.Action):
     """Prints the version. Airflow's commands cannot use argparse's own action."""
 
     def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
-        sys.stdout.write(f"hivelock {version('airflow-hivelock')}\n")
+        with suppress(AttributeError, OSError):  # as argparse's own: the output may be closed
+            sys.stdout.write(f"hivelock {version('airflow-hivelock')}\n")
         parser.exit()
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import enum
-import json
 import logging
 import os
 import pwd
@@ -14,13 +13,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tabulate import tabulate
-
+from airflow_hivelock.cli.output import print_result, shown
 from airflow_hivelock.locks.backend import Capabilities
 from airflow_hivelock.locks.errors import HiveLockError, InvalidRequest, LockTimeout, Unsupported
 from airflow_hivelock.locks.hive.catalog import MetastoreCatalog
 from airflow_hivelock.locks.hive.coverage import Finding, check, findings_fail, unprotected
-from airflow_hivelock.locks.invalid import printable
 from airflow_hivelock.locks.model import Group, LeaseLimit, LockObject
 from airflow_hivelock.locks.model.group import check_weight
 from airflow_hivelock.locks.statements import requests
@@ -57,7 +54,6 @@ _ONLY_FOR = {"leases": "group", "comment": "group", "yes": "host-gone"}
 """By option, the only command that uses it."""
 _UNPARTITIONED = re.compile(r"unpartitioned=\['([^']*)'\]")
 _COLUMNS = re.compile(r"partition_columns=(\{.*?\})")
-_CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
 
 class Exit(enum.IntEnum):
@@ -97,7 +93,7 @@ class _Warnings(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         kind = "WARNING" if record.name.startswith(_PLANS) else "hivelock"
-        print(_shown(f"{kind}: {_with_options(record.getMessage())}"), file=sys.stderr)
+        print(shown(f"{kind}: {_with_options(record.getMessage())}"), file=sys.stderr)
 
     def __enter__(self) -> None:
         for logger, handler in self._handlers():
@@ -122,7 +118,6 @@ def run(args: argparse.Namespace, connect: Connect) -> int:
         with _Warnings(logging.WARNING):
             return _run(args, connect)
     except BrokenPipeError:  # the reader of the output, for example head, has closed it
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # otherwise Python fails again at its end
         return Exit.REFUSED
 
 
@@ -139,7 +134,7 @@ def _run(args: argparse.Namespace, connect: Connect) -> Exit:
                 return _print_check(args, opened)
             if args.command:
                 for result in _command(args, opened):
-                    _print(result, args.output)
+                    print_result(result, args.output)
                 return Exit.OK
             return _run_statements(args, opened, text)
     except HiveLockError as error:
@@ -152,7 +147,7 @@ def _run_statements(args: argparse.Namespace, opened: Opened, text: str | None) 
     """Run the statements of *text*. None means the statements that a user types."""
     for finding in check(opened.manager, opened.site) if opened.site else ():
         if finding.warning:
-            print(_shown(str(finding)), file=sys.stderr)
+            print(shown(str(finding)), file=sys.stderr)
     session = StatementSession(
         opened.manager,
         user=args.user or _login(),
@@ -203,7 +198,11 @@ def _text(args: argparse.Namespace) -> str | None:
             raise InvalidRequest(f"{args.file} cannot be read: {error}") from error
     if args.execute is not None:
         return str(args.execute)
-    if args.command or sys.stdin.isatty():
+    if args.command:
+        return None
+    if sys.stdin is None:  # as with <&-
+        return ""
+    if sys.stdin.isatty():
         return None
     try:
         return sys.stdin.read()
@@ -216,7 +215,7 @@ def _execute(session: StatementSession, text: str, output: str) -> int:
     count = 0
     for result in session.run(text):
         count += 1
-        _print(result, output)
+        print_result(result, output)
     return count
 
 
@@ -248,7 +247,7 @@ def _interact(session: StatementSession, output: str) -> Exit:
 
 
 def _failed(error: HiveLockError, text: str = "") -> Exit:
-    print(_shown(f"hivelock: {text or _with_options(str(error))}"), file=sys.stderr)
+    print(shown(f"hivelock: {text or _with_options(str(error))}"), file=sys.stderr)
     if isinstance(error, LockTimeout):
         return Exit.NOT_IN_TIME
     return Exit.MALFORMED if isinstance(error, InvalidRequest) else Exit.REFUSED
@@ -281,26 +280,6 @@ def _actor(named: str | None) -> str:
     """Return the user for the audit trail: the *named* user, with the login if that is another user."""
     login = _login()
     return login if named in (None, "", login) else f"{named} (logged in as {login} on {socket.gethostname()})"
-
-
-def _print(result: Result, output: str) -> None:
-    if output == "json":
-        text = json.dumps(result.records(), ensure_ascii=False)
-    elif output == "hive" and result.text is not None:
-        text = result.text
-    else:
-        rows = [
-            [printable(value) if isinstance(value, str) else value for value in record.values()]
-            for record in result.records()
-        ]
-        text = tabulate(rows, result.columns, "simple", disable_numparse=True)
-    if text:
-        print(_shown(text) if sys.stdout.isatty() else text, flush=True)
-
-
-def _shown(text: str) -> str:
-    """Return *text* without control characters, because text from the lock store could control the terminal."""
-    return _CONTROL.sub("\N{REPLACEMENT CHARACTER}", text)
 
 
 def _command(args: argparse.Namespace, opened: Opened) -> Iterator[Result]:
@@ -349,9 +328,9 @@ def _capabilities(capabilities: Capabilities) -> Result:
 
 def _print_check(args: argparse.Namespace, opened: Opened) -> Exit:
     """Print the settings and then the findings. A server that does not answer leaves at least the settings."""
-    _print(_settings(opened.settings), args.output)
+    print_result(_settings(opened.settings), args.output)
     findings = _check(opened, args.names)
-    _print(_findings(findings, opened.lacks), args.output)
+    print_result(_findings(findings, opened.lacks), args.output)
     return Exit.REFUSED if findings_fail(findings) else Exit.OK
 
 

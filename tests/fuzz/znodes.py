@@ -11,7 +11,7 @@ from unittest import mock
 
 from hypothesis import strategies as st
 
-from airflow_hivelock.cli.shell import _print
+from airflow_hivelock.cli.output import print_result
 from airflow_hivelock.locks import HiveLockError, LockManager, LockObject, pending, rules
 from airflow_hivelock.locks.backends.zookeeper import ZooKeeperBackend
 from airflow_hivelock.locks.backends.zookeeper.client import Commit, Create, Exists, Refused, SetData
@@ -156,7 +156,7 @@ def later(manager: LockManager) -> Any:
 
 def quietly(result: Any, output: str) -> None:
     with redirect_stdout(io.TextIOWrapper(io.BytesIO(), encoding="utf-8")):
-        _print(result, output)
+        print_result(result, output)
 
 
 def parted(data: bytes) -> tuple[str, bytes]:

@@ -4,21 +4,22 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import subprocess
 import sys
 from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
+import pytest
+
 from airflow_hivelock import __version__
-from airflow_hivelock.locks import LockManager, StoreUnavailable, pending, rules
+from airflow_hivelock.locks import LockManager, StoreUnavailable, connect, pending, rules
 from airflow_hivelock.locks.backend import Capabilities
 from airflow_hivelock.locks.backends.memory import MemoryAcquisition
 from airflow_hivelock.locks.statements.statement import SYNTAX
 
 if TYPE_CHECKING:
     from pathlib import Path
-
-    import pytest
 
     from tests.unit.cli.running import Run
 
@@ -64,6 +65,63 @@ def test_who_reads_it_may_have_had_enough(manager: LockManager, tmp_path: Path) 
     assert ended.returncode == 1
     assert b"Traceback" not in ended.stderr
     assert b"BrokenPipeError" not in ended.stderr
+
+
+HIVELOCK = (sys.executable, "-c", "from airflow_hivelock.cli.command import main; raise SystemExit(main())")
+
+
+def in_shell(arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    """``hivelock`` with *arguments*, and redirections of a shell."""
+    command = f"{shlex.join(HIVELOCK)} {arguments}"
+    return subprocess.run(
+        ["bash", "-c", command], env=os.environ | environment, capture_output=True, text=True, check=False
+    )
+
+
+def test_a_result_on_a_full_disk_is_reported_and_its_lease_can_be_found(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/leases.db"
+    ended = in_shell("-e 'GRAB LEASE dw.t EXCLUSIVE' > /dev/full", AIRFLOW_HIVELOCK_URL=url, PYTHONUNBUFFERED="")
+    assert ended.returncode == 1
+    (line,) = ended.stderr.splitlines()
+    assert line == (
+        "hivelock: the statement has run, but its result cannot be written to standard output: [Errno 28] No space left on "
+        "device. SHOW LEASE * lists the leases that are held"
+    )
+    with connect(url) as manager:
+        assert [str(holder.object) for holder in manager.show()] == ["dw", "dw.t"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "said"),
+    [
+        ("-e 'SHOW LEASE *' >&-", 0, ""),
+        ("--version >&-", 0, ""),
+        ("<&-", 2, "hivelock: there is no statement in standard input; --help lists the statements\n"),
+    ],
+)
+def test_a_shell_may_have_closed_a_stream(arguments: str, code: int, said: str) -> None:
+    ended = in_shell(arguments, AIRFLOW_HIVELOCK_URL="memory://")
+    assert (ended.returncode, ended.stdout, ended.stderr) == (code, "", said)
+
+
+@pytest.mark.parametrize("encoding", ["latin-1", "ascii", "utf-8"])
+def test_a_terminal_without_unicode_gets_every_row(encoding: str, tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/leases.db"
+    with connect(url) as manager:
+        manager.acquire(owner="job", writes=["dw.t/city=Zürich", "dw.t/city=京都"])
+    table, in_json = (
+        subprocess.run(
+            [*HIVELOCK, "--url", url, "--output", output, "-e", "SHOW LEASE *"],
+            env=os.environ | {"PYTHONIOENCODING": encoding},
+            capture_output=True,
+            encoding=encoding,
+            check=True,
+        ).stdout
+        for output in ("hive", "json")
+    )
+    assert ("city=Zürich" if encoding != "ascii" else r"city=Z\xfcrich") in table
+    assert ("city=京都" if encoding == "utf-8" else r"city=\u4eac\u90fd") in table
+    assert {row["partition_name"] for row in json.loads(in_json)} == {"city=Zürich", "city=京都"}
 
 
 def test_json_is_a_line_a_statement_with_an_array_of_objects(run: Run, manager: LockManager) -> None:
