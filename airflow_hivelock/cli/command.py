@@ -59,7 +59,7 @@ exit codes:
   1    a statement was refused, or the lock store does not answer; check: an ERROR, data is unprotected
   2    the command or one of the statements is malformed
   75   a lock was not granted in time: the same may succeed later
-  130  Ctrl-C; a waiting request has left the queue"""
+  130  Ctrl-C; a waiting request leaves the queue"""
 
 
 def _seconds(text: str) -> float:
@@ -137,8 +137,8 @@ _COMMON_OPTIONS: tuple[tuple[str, dict[str, Any]], ...] = (
     ("--timeout", {
         "type": _seconds,
         "metavar": "TIME",
-        "help": "how long LOCK waits for its locks, or for a lock store that does not answer: as in 90s, 10m or 2h, or in "
-        "seconds. By default it does not wait: it is refused, and the message names the holder. With a hive-site.xml that "
+        "help": "how long LOCK waits for its locks: as in 90s, 10m or 2h, or in seconds. It also waits if the lock store stops "
+        "answering meanwhile. By default it does not wait: it is refused, and the message names the holder. With a hive-site.xml that "
         "sets it, LOCK waits as long as Hive",
     }),
     ("--lease", {

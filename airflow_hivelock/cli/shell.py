@@ -38,7 +38,9 @@ if TYPE_CHECKING:
 
 
 _PLANS = "airflow_hivelock.locks.plan"
-_WARN = [logging.getLogger(f"airflow_hivelock.locks.{name}") for name in ("manager", "plan", "statements")]
+_WARN = [
+    logging.getLogger(f"airflow_hivelock.locks.{name}") for name in ("interrupted", "manager", "plan", "statements")
+]
 _KAZOO, _SILENT = logging.getLogger("kazoo"), logging.NullHandler()
 """kazoo's log is silent here, because it has a line for each try. The final error has the cause and the next step."""
 
@@ -264,7 +266,10 @@ def _with_options(message: str) -> str:
 
 
 def _interrupted() -> Exit:
-    print("hivelock: interrupted. The waiting request has left the queue", file=sys.stderr)
+    print(
+        "hivelock: interrupted. A waiting request leaves the queue. SHOW LEASE * lists the locks of earlier statements",
+        file=sys.stderr,
+    )
     return Exit.INTERRUPTED
 
 

@@ -18,7 +18,9 @@ import pytest
 
 from airflow_hivelock.cli.command import get_cli_commands, main
 from airflow_hivelock.get_provider_info import get_provider_info
-from airflow_hivelock.locks import LockManager, plan, rules
+from airflow_hivelock.locks import LockManager, StoreUnavailable, plan, rules
+from airflow_hivelock.locks.backends.memory import MemoryAcquisition
+from airflow_hivelock.locks.pending import Patience, PendingLease
 from tests.unit.cli.running import Run, fails
 
 if TYPE_CHECKING:
@@ -189,6 +191,59 @@ def test_ctrl_c_leaves_the_queue(run: Run, manager: LockManager) -> None:
     assert (code, "interrupted" in err) == (130, True)
     assert not manager.waiters()
     assert len(manager.leases()) == 1
+
+
+def test_ctrl_c_promises_nothing_that_a_silent_store_does_not_keep(
+    run: Run, manager: LockManager, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The lock may have been granted, or may still be: a lease that no process knows would stay for a year."""
+
+    def away(*_: object) -> None:
+        raise StoreUnavailable("zk1 is down")
+
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    manager.acquire(owner="job", writes=["dw.t"])
+    monkeypatch.setattr(PendingLease, "withdraw", away)
+    monkeypatch.setattr(LockManager, "lease_of", away)
+    monkeypatch.setattr(LockManager, "_wait", interrupt)
+    code, _, err = run("--timeout", "60", "-e", "lock table dw.t shared")
+    (waiter,) = manager.waiters()
+    remains, interrupted = err.splitlines()
+    assert (code, interrupted) == (
+        130,
+        "hivelock: interrupted. A waiting request leaves the queue. SHOW LEASE * lists the locks of earlier statements",
+    )
+    assert remains == (
+        f"hivelock: The lock store does not answer. If it has granted a lease to {waiter.owner}, the lease stays: SHOW LEASE * "
+        "lists it when the store answers. A waiting request leaves the queue by itself"
+    )
+
+
+@pytest.mark.parametrize(
+    "statement", ["lock table dw.t shared", "grab lease dw.t shared", "reserve dw.t until '23:59' reason 'r'"]
+)
+def test_a_grant_whose_answer_was_lost_is_reported(
+    statement: str, run: Run, manager: LockManager, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def grant(self: MemoryAcquisition) -> None:
+        step(self)
+        raise StoreUnavailable("zk1 is down")
+
+    step = MemoryAcquisition.step
+    monkeypatch.setattr(MemoryAcquisition, "step", grant)
+    monkeypatch.setattr(PendingLease, "withdraw", lambda _: None)
+    monkeypatch.setattr(Patience, "bear", refuse)
+    code, _, err = run("-e", statement)
+    (lease,) = manager.leases()
+    assert code == 1
+    assert f"If it has granted a lease to {lease.owner}, the lease stays: SHOW LEASE * lists it" in err
+    assert err.endswith("hivelock: zk1 is down\n")
+
+
+def refuse(_: Patience, error: StoreUnavailable) -> None:
+    raise error
 
 
 def test_an_option_of_the_url_is_named_as_it_is_there(
