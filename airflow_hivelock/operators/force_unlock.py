@@ -12,7 +12,7 @@ from airflow_hivelock import metrics
 from airflow_hivelock.hooks import HiveLockHook
 from airflow_hivelock.locks import rules
 from airflow_hivelock.locks.errors import InvalidRequest
-from airflow_hivelock.locks.invalid import printable
+from airflow_hivelock.locks.invalid import MAX_REASON_LENGTH, printable
 from airflow_hivelock.operators.arguments import (
     check_connection,
     check_lists,
@@ -160,7 +160,8 @@ class HiveForceUnlockOperator(BaseOperator):
 
     def _free(self, manager: LockManager, holder: Holder, seen: Lease | None, verdict: Verdict, user: str) -> Verdict:
         """Release the lease. Return *verdict*, or another one if another client was quicker."""
-        reason = f"{self.reason}: {verdict.reason}"
+        # The reason alone may be as long as the audit trail allows, and a lease must not stay because of its text.
+        reason = f"{self.reason}: {verdict.reason}"[:MAX_REASON_LENGTH] if self.stale else verdict.reason
         if not manager.force_release(str(holder.lease_id), reason=reason, user=user, seen=seen):
             return _RELEASED
         metrics.force_released()

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow_hivelock import comms
 from airflow_hivelock.locks.errors import CannotTell, HiveLockError
-from airflow_hivelock.locks.invalid import printable
+from airflow_hivelock.locks.invalid import MAX_REASON_LENGTH, printable
 from airflow_hivelock.spark.driver_work import work_name
 from airflow_hivelock.spec import Owner
 from airflow_hivelock.work.applications import encode, of, running
@@ -38,8 +38,9 @@ class Verdict:
     unknown: bool = False
 
     def __post_init__(self) -> None:
-        """Make the reason printable, because logs and the audit trail show it, and any user can choose a run's name."""
-        object.__setattr__(self, "reason", printable(self.reason))
+        """Make the reason fit for logs and the audit trail. Any user can choose a run's name, and any client the works of a
+        lease: neither may keep the lease from being freed."""
+        object.__setattr__(self, "reason", printable(self.reason)[:MAX_REASON_LENGTH])
 
 
 def judge(holder: Holder, lease: Lease, installation: str, min_age: timedelta, now: datetime) -> Verdict:

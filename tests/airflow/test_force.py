@@ -19,7 +19,11 @@ from airflow.sdk.execution_time.comms import DagRunStateResult, ErrorResponse, G
 from airflow_hivelock import HiveForceUnlockOperator, HiveLockOperator
 from airflow_hivelock.locks import InvalidRequest
 from airflow_hivelock.operators import force_unlock
-from airflow_hivelock.work.stale import judge
+from airflow_hivelock.spark.driver_work import work_name
+from airflow_hivelock.work import hosts
+from airflow_hivelock.work.applications import encode
+from airflow_hivelock.work.processes import Processes
+from airflow_hivelock.work.stale import judge, judge_driver
 from tests.airflow.tasks import DAY
 from tests.support.airflow_names import DagBag
 
@@ -206,6 +210,28 @@ def test_what_a_person_names_goes_whoevers_it_is(manager: LockManager) -> None:
     assert force(leases=[named.id, "no-such-lease"], stale=False, reason="ann left")["freed"][0]["reason"] == "ann left"
     force(objects=["dw.b"], stale=False, reason="a mistake")
     assert {str(holder.object) for holder in manager.show()} == {"dw", "dw.c"}
+    assert [entry.reason for entry in manager.audit()] == ["ann left", "a mistake"]
+
+
+def test_a_long_reason_keeps_no_lease(manager: LockManager, airflow_says: Callable[..., None]) -> None:
+    """The audit trail refused the reason and the verdict together, so a dry run succeeded and the task failed."""
+    named, stale = acquire(manager, "cli:ann:1234", "dw.a"), acquire(manager)
+    airflow_says("failed")
+    reason = "because " * 249
+    assert force(leases=[named.id], stale=False, reason=reason)["freed"]
+    assert [freed["lease"] for freed in force(reason=reason)["freed"]] == [stale.id]
+    assert not manager.leases()
+
+
+def test_a_driver_with_many_works_does_not_keep_its_lease(manager: LockManager) -> None:
+    """The verdict names each work with its declaration, and was longer than the audit trail allows."""
+    lease = acquire(manager, "spark:ann")
+    for name in (work_name("here"), *map(str, range(9))):
+        lease = manager.start_work(lease, name, encode(Processes(host="worker-7")))
+    hosts.declare_gone(manager, hosts.recorded([lease]), reason="burnt down " * 40, user="ann")
+    verdict = judge_driver(manager.leases()[0])
+    assert verdict.reason.startswith("its driver has ended")
+    assert manager.force_release(lease.id, reason=verdict.reason, user="keeper of here")
 
 
 def test_a_lease_that_is_not_held_is_named(manager: LockManager, lines: Lines) -> None:
