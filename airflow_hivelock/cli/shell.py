@@ -129,7 +129,8 @@ def _run(args: argparse.Namespace, connect: Connect) -> Exit:
         try:
             opened = connect()
         except HiveLockError as error:
-            code = _failed(error, str(error))  # it is about an option of the URL, not of this command
+            # Its other words are about options of the URL, not of this command.
+            code = _failed(error, str(error).replace("(hivelock_conn_id)", "(--conn-id)"))
             return Exit.REFUSED if args.command == "check" else code  # the configuration protects nothing
         with opened.manager:
             if args.command == "check":

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from airflow_hivelock.locks.errors import InvalidRequest, Unsupported
 from airflow_hivelock.locks.interrupted import no_unseen_lease
 from airflow_hivelock.locks.manager import audit_texts
+from airflow_hivelock.locks.model import MAX_LEASE_S
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -48,7 +49,7 @@ def reserve(
     :param priority: as for :meth:`.LockManager.acquire`.
     :param tell: as for :meth:`.LockManager.acquire`.
     :param wait: False fails at once if work is running.
-    :raises InvalidRequest: *until* is in the past or has no time zone, or the reason is missing.
+    :raises InvalidRequest: *until* is in the past, more than a year away or has no time zone, or the reason is missing.
     :raises LockTimeout: work still runs at the time *until*. With ``wait=False``: work is running now.
     :raises Unsupported: the store frees each lease that is not renewed.
     """
@@ -65,6 +66,10 @@ def reserve(
     if left_s <= 0:
         raise InvalidRequest(
             f"reservation of {target} until {end:%Y-%m-%d %H:%M:%S} UTC: that time is over. Give a later time"
+        )
+    if left_s > MAX_LEASE_S:
+        raise InvalidRequest(
+            f"reservation of {target} until {end:%Y-%m-%d %H:%M:%S} UTC: that is more than a year away. Give an earlier time"
         )
     owner = f"reservation:{user}:{end:{_STAMP}}:{uuid.uuid4().hex}"
     timeout_s = left_s if wait else 0.0

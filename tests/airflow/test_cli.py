@@ -102,3 +102,15 @@ def test_check_fails_where_the_connection_protects_nothing(
     with pytest.raises(SystemExit) as ended:
         main_in_airflow(["check"])
     assert (ended.value.code, said in "".join(capsys.readouterr())) == (code, True)
+
+
+def test_an_unknown_connection_names_the_option(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(comms, "read_metadata", lambda: None)
+    with pytest.raises(SystemExit) as ended:
+        main_in_airflow(["--conn-id", "nope", "-e", "SHOW LOCKS"])
+    assert (ended.value.code, capsys.readouterr().err) == (
+        2,
+        "hivelock: connection 'nope' does not exist. Add one of type hivelock, or name another one (--conn-id)\n",
+    )

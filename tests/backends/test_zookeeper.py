@@ -256,7 +256,9 @@ def test_a_manager_that_is_closed_tries_no_withdrawal_again(tmp_path: Path) -> N
             manager.acquire(owner="holder", writes=[DAY])
             cancelled = Polling.queued(manager, "cancelled", writes=[DAY])
             server.stop()
-            with pytest.raises(StoreUnavailable):
+            with pytest.raises(
+                StoreUnavailable, match=r"not sent\. Check that it runs, has a quorum and can be reached from here"
+            ):
                 cancelled.pending.withdraw()
             assert withdrawing(manager)
         until(lambda: not withdrawing(manager), "the end of the thread")

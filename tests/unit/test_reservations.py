@@ -104,6 +104,7 @@ def test_a_name_with_colons_is_a_name() -> None:
 def test_bad_input_is_refused_and_nothing_is_acquired(manager: LockManager) -> None:
     for until, reason, message in (
         (after(manager, seconds=-1), "why", "that time is over"),
+        (after(manager, days=400), "why", r"dw\.sales until .* is more than a year away\. Give an earlier time"),
         (datetime(2113, 1, 1), "why", "zone"),  # noqa: DTZ001
         (after(manager, hours=1), " ", "reason"),
     ):

@@ -127,7 +127,7 @@ class KazooSession:
     def _start_again(self) -> None:
         """Replace a session that a server has refused. Another server, or a newer Kerberos ticket, may help."""
         if not self._starting.acquire(timeout=self._timeout_s):
-            raise StoreUnavailable(f"ZooKeeper at {self._hosts} is not connected, so the request was not sent")
+            raise self._not_sent()
         try:
             if self._zk.client_state in _ENDED and not self._closed:
                 self._end()
@@ -181,6 +181,13 @@ class KazooSession:
             "from here, and whether it only takes TLS"
         )
 
+    def _not_sent(self) -> StoreUnavailable:
+        why = f" ({self._fault})" if self._fault else ""
+        return StoreUnavailable(
+            f"ZooKeeper at {self._hosts} is not connected{why}, so the request was not sent. Check that it runs, has a quorum and "
+            "can be reached from here"
+        )
+
     @property
     def session(self) -> int:
         return self._sessions
@@ -221,8 +228,7 @@ class KazooSession:
         if not connected.wait(self._timeout_s):
             if time.monotonic() - self._lost_at > GIVE_UP_AFTER * self._timeout_s and not self._connected.is_set():
                 self._give_up()
-            why = f" ({self._fault})" if self._fault else ""
-            raise StoreUnavailable(f"ZooKeeper at {self._hosts} is not connected{why}, so the request was not sent")
+            raise self._not_sent()
         session = self.session
         # The server of a new session may lag behind that of the last one.
         asked = requests if session == self._synced else (Sync(), *requests)
