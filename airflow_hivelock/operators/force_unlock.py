@@ -126,7 +126,13 @@ class HiveForceUnlockOperator(BaseOperator):
         user = by_whom(hook, context)
         chosen = self._chosen(manager)
         for lease_id in sorted({*(self.leases or ())} - {str(holder.lease_id) for holder in chosen}):
-            self.log.warning("no lease %s is held. SHOW LEASE * lists the leases", printable(lease_id))
+            other = manager.find(lease_id)
+            self.log.warning(
+                "no lease %s is held. SHOW LEASE * lists the leases"
+                if other is None
+                else "lease %s is held, but locks nothing in objects, so it is not checked. SHOW LEASE * lists its objects",
+                printable(lease_id),
+            )
         if not chosen:
             self.log.info("there is no lease to check")
         for holder in chosen:

@@ -243,6 +243,13 @@ def test_a_lease_that_is_not_held_is_named(manager: LockManager, lines: Lines) -
     )
 
 
+def test_a_held_lease_on_another_object_is_not_called_free(manager: LockManager, lines: Lines) -> None:
+    lease = acquire(manager)
+    assert force(leases=[lease.id], objects=["dw.other"], stale=False, reason="typo") == {"freed": [], "left": []}
+    assert f"warning: lease {lease.id} is held, but locks nothing in objects, so it is not checked" in lines()
+    assert manager.leases()
+
+
 def test_objects_choose_what_is_judged(manager: LockManager, airflow_says: Callable[..., None]) -> None:
     acquire(manager, "here/dag/run/a/-1", "dw.a")
     acquire(manager, "here/dag/run/b/-1", "dw.b/dt=1")
