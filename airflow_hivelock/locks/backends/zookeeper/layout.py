@@ -28,7 +28,6 @@ import socket
 from collections import Counter
 from dataclasses import dataclass, replace
 from functools import cache, lru_cache
-from itertools import filterfalse
 from typing import TYPE_CHECKING
 
 from airflow_hivelock.locks import formats, rules
@@ -91,7 +90,8 @@ class LockNode:
     @classmethod
     def of_hive(cls, names: Iterable[str]) -> list[LockNode]:
         """Hive's lock nodes among *names*. Each lease has a lock node on the database, so thousands can be ours."""
-        return cls.among(filterfalse(_OUR_NODE.fullmatch, names))
+        ours = _OUR_NODE.fullmatch
+        return [node for name in names if name.startswith(_LOCK) and not ours(name) and (node := cls.parse(name))]
 
 
 @dataclass(frozen=True)
