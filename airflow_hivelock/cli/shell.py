@@ -39,7 +39,8 @@ if TYPE_CHECKING:
 
 _PLANS = "airflow_hivelock.locks.plan"
 _WARN = [
-    logging.getLogger(f"airflow_hivelock.locks.{name}") for name in ("interrupted", "manager", "plan", "statements")
+    logging.getLogger(f"airflow_hivelock.locks.{name}")
+    for name in ("backends", "interrupted", "manager", "plan", "statements")
 ]
 _KAZOO, _SILENT = logging.getLogger("kazoo"), logging.NullHandler()
 """kazoo's log is silent here, because it has a line for each try. The final error has the cause and the next step."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import shlex
 import subprocess
@@ -13,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from airflow_hivelock import __version__
-from airflow_hivelock.locks import LockManager, StoreUnavailable, connect, pending, rules
+from airflow_hivelock.locks import Lease, LockManager, StoreUnavailable, connect, pending, rules
 from airflow_hivelock.locks.backend import Capabilities
 from airflow_hivelock.locks.backends.memory import MemoryAcquisition
 from airflow_hivelock.locks.statements.statement import SYNTAX
@@ -52,6 +53,17 @@ def test_a_store_that_does_not_answer_is_waited_for_and_said_once(
     said = "hivelock: The lock store does not answer; asking again for 60 s: \\x1b[2Jzk1 is down\n"
     assert run("--timeout", "60", "-e", "lock table dw.t exclusive") == (0, "", said)
     assert manager.show("dw.t")
+
+
+def test_a_warning_of_a_lock_store_is_marked_as_hivelock_s(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Python's own handler printed it bare, as a line of an unknown program."""
+
+    def warns(_: LockManager) -> list[Lease]:
+        logging.getLogger("airflow_hivelock.locks.backends.database.notifier").warning("pg1 is down")
+        return []
+
+    monkeypatch.setattr(LockManager, "leases", warns)
+    assert run("-e", "show lease *")[2] == "hivelock: pg1 is down\n"
 
 
 def test_who_reads_it_may_have_had_enough(manager: LockManager, tmp_path: Path) -> None:

@@ -87,6 +87,7 @@ class Notifier:
         self._thread: threading.Thread | None = None
         self._listener: Listener | None = None
         self._over = threading.Event()
+        self._silent = False
 
     def know(self, acquisition: Waiting) -> None:
         """Register an acquisition, so that a notification can wake it. The notifier does not keep it alive."""
@@ -132,7 +133,9 @@ class Notifier:
             try:
                 self._listen()
             except HiveLockError as error:
-                log.warning("%s. Until the lock store answers, the waiters of this process are not woken", error)
+                level = logging.DEBUG if self._silent else logging.WARNING  # one line for each outage, not for each try
+                self._silent = True
+                log.log(level, "%s. Until the lock store answers, the waiters of this process are not woken", error)
                 self._over.wait(RECONNECT_S)
             except Exception:  # if the thread ended by an error, no waiter of this process would ever be woken
                 log.exception("The waiters of this process are not woken. Trying again in %g s", RECONNECT_S)
@@ -147,6 +150,7 @@ class Notifier:
                 if time.monotonic() >= look_at:
                     self._look()
                     self._store.sign({waits.place: waits.epoch for waits in self._waiting().values()})
+                    self._silent = False
                     look_at = time.monotonic() + LOOK_S
                 self._wake_notified(self._listener.wait(max(0.0, look_at - time.monotonic())))
 
