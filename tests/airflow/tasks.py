@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import subprocess
 import threading
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
+import psutil
 from airflow.providers.standard.operators.empty import EmptyOperator
 from airflow.sdk import DAG, BaseOperator
 from airflow.triggers.base import BaseTrigger, TriggerEvent
@@ -14,9 +17,11 @@ from airflow.triggers.base import BaseTrigger, TriggerEvent
 from airflow_hivelock import HiveLockMixin, HiveLockOperator
 from airflow_hivelock.locks.model import WaitsFor
 from airflow_hivelock.triggers.lock import HiveLockTrigger
+from airflow_hivelock.work import processes
+from tests.support.patience import until
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
+    from collections.abc import AsyncIterator, Callable, Iterator
 
     from airflow_hivelock.locks import Lease, LockManager
     from tests.airflow.triggerer import Triggerer
@@ -41,6 +46,19 @@ def dag(name: str = "works", **options: Any) -> DAG:
 
 def holders(manager: LockManager) -> list[str]:
     return [holder.owner for holder in manager.show(OBJECT)]
+
+
+@contextmanager
+def orphan(run_id: str, task_id: str) -> Iterator[None]:
+    """A process that a task of DAG ``dag`` has left on this host, with Airflow's marks."""
+    marks = {"AIRFLOW_CTX_DAG_ID": "dag", "AIRFLOW_CTX_DAG_RUN_ID": run_id, "AIRFLOW_CTX_TASK_ID": task_id}
+    shell = ["/bin/sh", "-c", "sleep 300 > /dev/null 2>&1 & echo $!"]
+    left = subprocess.run(shell, env=marks, check=True, stdout=subprocess.PIPE, timeout=60)
+    try:
+        yield
+    finally:
+        psutil.Process(int(left.stdout)).kill()
+        until(lambda: not processes.started("dag", run_id), "the end of a killed process")
 
 
 # Operators.

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import signal
-import subprocess
 import warnings
 from datetime import timedelta
 from pathlib import Path
@@ -24,7 +21,7 @@ from airflow_hivelock.work import hosts
 from airflow_hivelock.work.applications import encode
 from airflow_hivelock.work.processes import Processes
 from airflow_hivelock.work.stale import judge, judge_driver
-from tests.airflow.tasks import DAY
+from tests.airflow.tasks import DAY, orphan
 from tests.support.airflow_names import DagBag
 
 if TYPE_CHECKING:
@@ -38,7 +35,7 @@ NOW = timedelta(0)
 
 
 class Line:
-    """What Airflow says of run ``run`` of DAG ``dag``: its state, None for unknown, or an error; and of its tasks."""
+    """What Airflow says of run ``forced`` of DAG ``dag``: its state, None for unknown, or an error; and of its tasks."""
 
     def __init__(self, run: str | Exception | None, **tasks: str | None) -> None:
         self.run = run
@@ -46,7 +43,7 @@ class Line:
 
     def send(self, message: Any) -> Any:
         if not isinstance(message, GetDagRunState):
-            return TaskStatesResult(task_states={"run": self.tasks})
+            return TaskStatesResult(task_states={"forced": self.tasks})
         if isinstance(self.run, Exception):
             raise self.run
         if self.run is None:
@@ -74,7 +71,7 @@ def airflow_says(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
     return say
 
 
-def acquire(manager: LockManager, owner: str = "here/dag/run/lock/-1", table: str = "dw.delays") -> Lease:
+def acquire(manager: LockManager, owner: str = "here/dag/forced/lock/-1", table: str = "dw.delays") -> Lease:
     return manager.acquire(owner=owner, writes=[table])
 
 
@@ -86,9 +83,9 @@ def force(**options: Any) -> dict[str, list[dict[str, str]]]:
 @pytest.mark.parametrize(
     ("run", "tasks", "reason"),
     [
-        ("failed", {"lock": "success", "job": "failed", "report": None}, "run run of dag is failed"),
-        ("success", {"lock": "success"}, "run run of dag is success"),
-        (None, {}, "run run of dag is unknown to Airflow"),
+        ("failed", {"lock": "success", "job": "failed", "report": None}, "run forced of dag is failed"),
+        ("success", {"lock": "success"}, "run forced of dag is success"),
+        (None, {}, "run forced of dag is unknown to Airflow"),
     ],
 )
 def test_a_lease_whose_run_is_over_goes(
@@ -162,18 +159,12 @@ def test_a_lease_stays_while_something_runs_that_its_run_has_started(
     """A plain operator records nothing; what it has started has Airflow's marks."""
     acquire(manager)
     airflow_says("failed", lock="success", job="failed")
-    marks = {"AIRFLOW_CTX_DAG_ID": "dag", "AIRFLOW_CTX_DAG_RUN_ID": "run", "AIRFLOW_CTX_TASK_ID": "job"}
-    orphan = subprocess.run(
-        ["/bin/sh", "-c", "sleep 300 > /dev/null 2>&1 & echo $!"], env=marks, check=True, stdout=subprocess.PIPE
-    )
-    try:
+    with orphan("forced", "job"):
         assert "of job on this host" in force()["left"][0]["reason"]
         assert manager.show()
-    finally:
-        os.kill(int(orphan.stdout), signal.SIGKILL)
 
 
-@pytest.mark.parametrize("owner", ["there/dag/run/lock/-1", "cli:ann:1234", "flights/2013-01-01"])
+@pytest.mark.parametrize("owner", ["there/dag/forced/lock/-1", "cli:ann:1234", "flights/2013-01-01"])
 def test_somebody_elses_lease_stays(owner: str, manager: LockManager, airflow_says: Callable[..., None]) -> None:
     acquire(manager, owner)
     airflow_says(None)
@@ -205,8 +196,8 @@ def test_a_dry_run_only_says_so(manager: LockManager, airflow_says: Callable[...
 
 def test_what_a_person_names_goes_whoevers_it_is(manager: LockManager) -> None:
     named = acquire(manager, "cli:ann:1234", "dw.a")
-    acquire(manager, "there/dag/run/lock/-1", "dw.b")
-    acquire(manager, "here/dag/run/lock/-1", "dw.c")
+    acquire(manager, "there/dag/forced/lock/-1", "dw.b")
+    acquire(manager, "here/dag/forced/lock/-1", "dw.c")
     assert force(leases=[named.id, "no-such-lease"], stale=False, reason="ann left")["freed"][0]["reason"] == "ann left"
     force(objects=["dw.b"], stale=False, reason="a mistake")
     assert {str(holder.object) for holder in manager.show()} == {"dw", "dw.c"}
@@ -251,8 +242,8 @@ def test_a_held_lease_on_another_object_is_not_called_free(manager: LockManager,
 
 
 def test_objects_choose_what_is_judged(manager: LockManager, airflow_says: Callable[..., None]) -> None:
-    acquire(manager, "here/dag/run/a/-1", "dw.a")
-    acquire(manager, "here/dag/run/b/-1", "dw.b/dt=1")
+    acquire(manager, "here/dag/forced/a/-1", "dw.a")
+    acquire(manager, "here/dag/forced/b/-1", "dw.b/dt=1")
     airflow_says("failed")
     force(objects=["dw.b/dt=1..2"])
     assert {str(holder.object) for holder in manager.show()} == {"dw", "dw.a"}

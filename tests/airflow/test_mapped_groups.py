@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 from datetime import timedelta
 from functools import partial
 from types import SimpleNamespace
@@ -16,7 +15,7 @@ from airflow.sdk.execution_time import task_runner
 from airflow.sdk.execution_time.comms import TaskStatesResult
 
 from airflow_hivelock import HiveLockOperator, HiveUnlockOperator, hive_lock, release_locks
-from tests.airflow.tasks import DAY
+from tests.airflow.tasks import DAY, orphan
 from tests.airflow.tasks import dag as dag_named
 
 if TYPE_CHECKING:
@@ -208,19 +207,13 @@ def test_a_process_that_can_be_of_another_index_counts_after_a_failure(
     acquire(manager, "day.lock/0")
     states: States = {(f"day.{name}", index): "success" for name in ("lock", "unlock") for index in (0, 1)}
     airflow_has(states | {("day.work", 0): ended, ("day.work", 1): "running"})
-    marks = {"AIRFLOW_CTX_DAG_ID": "dag", "AIRFLOW_CTX_DAG_RUN_ID": "run", "AIRFLOW_CTX_TASK_ID": "day.work"}
-    orphan = subprocess.run(
-        ["/bin/sh", "-c", "sleep 300 > /dev/null 2>&1 & echo $!"], env=marks, check=True, stdout=subprocess.PIPE
-    )
-    try:
+    with orphan("run", "day.work"):
         if waits:
             with pytest.raises(AirflowException, match=r"of day\.work on this host"):
                 unlock(in_group(), "day.unlock", 0)
         else:
             unlock(in_group(), "day.unlock", 0)
         assert bool(held(manager)) is waits
-    finally:
-        subprocess.run(["kill", "-9", orphan.stdout.strip()], check=True)
 
 
 def test_a_callback_frees_the_lock_of_its_index(manager: LockManager, airflow_has: Callable[[States], None]) -> None:
