@@ -20,7 +20,8 @@ def check_lease(task: Any, lease: Any, lease_dag_id: Any, *, many: bool = False)
     """Check the arguments for a lease that *task* does not acquire, when the DAG is parsed.
 
     :param many: *lease* can be a list of leases.
-    :raises InvalidRequest: *lease* is a task or a plain value; *lease_dag_id* is not a plain id, or there is no *lease*.
+    :raises InvalidRequest: *lease* is a task, a plain value, or the output of a mapped task; *lease_dag_id* is not a plain
+        id, or there is no *lease*.
     """
     task_id, dag = task.task_id, task.dag if task.has_dag() else None
     if (isinstance(lease, str | int) or hasattr(lease, "task_id")) and not is_rendered(lease, dag):

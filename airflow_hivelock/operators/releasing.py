@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections import Counter
 from itertools import chain
 from typing import TYPE_CHECKING, Any
@@ -33,12 +34,12 @@ _ALWAYS = ("all_done", "always")
 _CALLBACKS = ("on_success_callback", "on_failure_callback", "on_retry_callback", "on_skipped_callback")
 
 
-class ReleasesLocks:
+class ReleasesLocks(ABC):
     """The base class of operators that release the leases of HiveLockOperators."""
 
+    @abstractmethod
     def can_release(self, lock: Any) -> bool:
         """Whether the task can release the lease of the lock task *lock* upstream."""
-        raise NotImplementedError
 
 
 def releases_all(task: Any) -> bool:
