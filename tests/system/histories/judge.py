@@ -9,7 +9,6 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from airflow_hivelock.locks import LeaseLimit, LockManager, WaitsFor
-from tests.system.histories.chaos import free_of
 from tests.system.histories.trace.validate import returned_leases
 
 if TYPE_CHECKING:
@@ -40,18 +39,17 @@ def judge(
     chaos: Chaos,
     validated: Callable[[Collection[Returned]], Trace],
     taken: Collection[str],
-    limit: LeaseLimit | None = None,
 ) -> Trace:
     """
     :param validated: the trace, given the leases that callers got.
     :param taken: actions that must have been taken, or too little has happened.
-    :param limit: of the last request.
     """
-    free_of(manager, 0)  # no worker has that number: this sweeps, and waits for a server that has just started again
-    # The position of a dead waiter is kept for its next process, and blocks no other request. A person may have given it
-    # priority 0. Only a request behind it removes it.
-    last = manager.acquire(owner="last", writes=["dw"], limit=limit, timeout_s=60, priority=-1)
     seed = f"seed {chaos.seed}"
+    print(f"{seed}: {dict(chaos.done)}")
+    chaos.free(manager)
+    # The position of a dead waiter is kept for its next process, and blocks no other request. A person may have given it
+    # priority 0. Only a request behind it removes it, and only one that is counted meets those that wait for a permit.
+    last = manager.acquire(owner="last", writes=["dw"], limit=LeaseLimit("few", 1), timeout_s=60, priority=-1)
     assert manager.release(last), seed
     # So is the mark of an owner that died, or lost the store, between its going away and its slot: the keeper's to drop.
     for waiter in manager.waiters():
@@ -59,7 +57,7 @@ def judge(
             manager.forget_deferred(waiter.owner, waiter.attempt)
     trace = validated(returned_leases(chaos.directory))
     trace.processes = len(list(chaos.directory.glob("returned-*")))
-    print(f"{seed}: {trace}, {dict(chaos.done)}")
+    print(trace)
     assert not trace.wrong, f"{seed}\n" + "\n".join(trace.wrong)
     lost, left = lost_updates(chaos.directory), [*manager.show(), *manager.waiters()]
     assert not lost, f"{seed}: lost updates: {lost}"

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from airflow_hivelock.locks import LeaseLimit, connect
+from airflow_hivelock.locks import connect
 from airflow_hivelock.locks.backends.database import candidate, notifier
 from tests.support.servers import MariaDBServer, PostgresServer
-from tests.system.histories.chaos import Chaos, free_of
+from tests.system.histories.chaos import Chaos
 from tests.system.histories.judge import PASSING_S, SEED, enough, judge
 from tests.system.histories.row_worker import DEAD_S, hurry
 from tests.system.histories.test_rows import LOGGED, audited
@@ -47,17 +47,8 @@ def play(url: str, directory: Path, server: PostgresServer | MariaDBServer | Non
         audit = audited(manager)
         chaos = Chaos(f"{url}?{OPTIONS}", directory, SEED, faults=[restart] if server else [], program=WORKER)
         chaos.run(manager, enough(directory))
-        for log in directory.glob("returned-*"):
-            # A process that lost its store at the last moment leaves its lease, as a dead one does.
-            free_of(manager, int(log.name.partition("-")[2]))
         times = {"passing_s": PASSING_S, "dead_s": DEAD_S}
-        judge(
-            manager,
-            chaos,
-            lambda returned: validate_rows(audit.transactions(), returned, **times),
-            TAKEN,
-            LeaseLimit("few", 1),
-        )
+        judge(manager, chaos, lambda returned: validate_rows(audit.transactions(), returned, **times), TAKEN)
 
 
 def test_processes_that_are_killed_and_stopped_on_a_postgresql_that_restarts(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ import time
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from airflow_hivelock.locks import (
     InvalidRequest,
@@ -33,13 +33,10 @@ from airflow_hivelock.locks import (
     invitations,
     rules,
 )
-from airflow_hivelock.locks.backend import Blocked
+from airflow_hivelock.locks.backend import Blocked, NeedsSlot
 from airflow_hivelock.locks.model import DeferredGrant
-from airflow_hivelock.locks.pending import Silent
+from airflow_hivelock.locks.pending import PendingLease, Silent
 from tests.support.fleet import dismissal
-
-if TYPE_CHECKING:
-    from airflow_hivelock.locks.model import LockRequest
 
 FEW = LeaseLimit("few", 2)
 CHANGES = 0.03
@@ -52,14 +49,21 @@ DAYS = [f"2013-01-{day:02}" for day in range(1, 9)]
 def main(url: str, directory: Path, seed: int) -> None:
     chance = random.Random(seed)
     over = dismissal()
-    log_path, returned_path = (directory / f"{kind}-{os.getpid()}" for kind in ("log", "returned"))
-    with log_path.open("a") as log, returned_path.open("a") as returned, _connected(url, over) as manager:
+    log, returned, unknown = (
+        (directory / f"{kind}-{os.getpid()}").open("a") for kind in ("log", "returned", "unknown")
+    )
+    with log, returned, unknown, _connected(url, over) as manager:
         turn = 0
         while not over.is_set():
             turn += 1
             if chance.random() < CHANGES:
                 change_limit(manager, chance)
-            lease = acquire(manager, f"{os.getpid()}-{turn}", chance)
+            owner = f"{os.getpid()}-{turn}"
+            try:
+                lease = acquire(manager, owner, chance)
+            except StoreUnavailable:  # it leaves the queue later, unless this process ends first
+                print(owner, file=unknown, flush=True)
+                continue
             if lease is None:
                 continue
             print(lease.id, time.time_ns() // 1_000_000, file=returned, flush=True)
@@ -79,7 +83,10 @@ def change_limit(manager: LockManager, chance: random.Random) -> None:
 
 
 def acquire(manager: LockManager, owner: str, chance: random.Random) -> Lease | None:
-    """A request for something that others want too; None when it was refused or withdrawn, or the store was away."""
+    """A request for something that others want too; None when it was refused or withdrawn.
+
+    :raises StoreUnavailable: the store was away, so the outcome is unknown.
+    """
     days = chance.sample(DAYS, chance.randint(1, 2))
     writes = ["dw.delays"] if chance.random() < 0.02 else [f"dw.delays/dt={day}" for day in days]
     reads = [f"dw.flights/dt={day}" for day in chance.sample(DAYS, 2)]
@@ -97,36 +104,42 @@ def acquire(manager: LockManager, owner: str, chance: random.Random) -> Lease | 
         if chance.random() < 0.2:
             return with_slot(manager, asked, timeout_s, chance)
         return manager.acquire(**asked, timeout_s=timeout_s)
-    except (InvalidRequest, LockTimeout, StoreUnavailable, Withdrawn):  # invalid: heavier than the limit is now
+    except (InvalidRequest, LockTimeout, Withdrawn):  # invalid: heavier than the limit is now
         return None
 
 
 def with_slot(manager: LockManager, asked: dict[str, Any], timeout_s: float, chance: random.Random) -> Lease | None:
     """A request that is invited, or goes away, and asks again once there is a slot. None: another was in the way each time."""
+    woken = threading.Event()
     for _ in range(invitations.ROUNDS):
         late = DeferredGrant(chance.choice([0.0, 0.02, 0.5]))
-        wait_for_turn(manager, rules.request(**asked, wait=timeout_s > 0, deferred=late), timeout_s)
+        waits = rules.request(**asked, wait=timeout_s > 0, deferred=late)
+        poll(manager.begin(waits, woken.set, timeout_s, outage_s=None), woken, Blocked, Silent)
         time.sleep(chance.random() / 50)  # until there is a slot
         if not late.invitation_s:
             return manager.acquire(**asked, timeout_s=timeout_s)
         worker = rules.request(**asked, wait=timeout_s > 0, deferred=DeferredGrant(late.invitation_s, has_slot=True))
-        pending = manager.begin(worker, lambda: None, timeout_s, outage_s=None)
-        if isinstance(outcome := pending.poll(), Lease):
+        pending = manager.begin(worker, woken.set, timeout_s, outage_s=None)
+        if isinstance(outcome := poll(pending, woken, Silent), Lease):
             return outcome
     pending.withdraw()
     return None
 
 
-def wait_for_turn(manager: LockManager, request: LockRequest, timeout_s: float) -> None:
-    """Wait until the request could be granted; it then holds nothing.
+def poll(pending: PendingLease, woken: threading.Event, *waits: type) -> Lease | NeedsSlot | Blocked | Silent:
+    """The first outcome that is none of *waits*. After an outage the request leaves the queue, as that of ``acquire`` does.
 
-    :raises LockTimeout: it could not in that time.
+    :raises LockTimeout: there was none in that time.
     """
-    woken = threading.Event()
-    pending = manager.begin(request, woken.set, timeout_s, outage_s=None)
-    while isinstance(pending.poll(), Blocked | Silent):
-        woken.wait(pending.wait_s())
-        woken.clear()
+    try:
+        while isinstance(outcome := pending.poll(), waits):
+            woken.wait(pending.wait_s())
+            woken.clear()
+    except StoreUnavailable:
+        with suppress(StoreUnavailable):
+            pending.withdraw()
+        raise
+    return outcome
 
 
 def work(manager: LockManager, lease: Lease, directory: Path, chance: random.Random) -> list[str]:
