@@ -262,16 +262,15 @@ class Queues:
             listings = self._list({*_units(locks), *below})
         elif listings is None:
             listings = self._list(_units(locks))
-        mine = {name: scope(of_unit) for name, of_unit in ticket_units(locks).items() if "." in name}
+        units = ticket_units(locks).items()
+        mine = {self._layout.queue(name): scope(of_unit) for name, of_unit in units if "." in name}
         paths = [
-            self._layout.queue(name.path)
+            name.path
             for name in self._names(listings, record.key)
             if name.queue not in mine or _may_conflict(mine[name.queue], name.scope)
         ]
         modes = {lock.object: lock.mode for lock in locks}
-        read = self._get(paths, _decode).values()
-        excluded = _with_locks(read, lambda theirs: queueing.excludes(modes, theirs))
-        tickets = [ticket for ticket in read if id(ticket.locks) in excluded]
+        tickets = _with_locks(self._get(paths, _decode), lambda theirs: queueing.excludes(modes, theirs))
         return sorted(tickets, key=attrgetter("position"), reverse=True)
 
     def older(
@@ -293,23 +292,20 @@ class Queues:
                 every = self._list({name for name in self._every() if name.partition(".")[0] == target.database})
                 named = self._names(every, record.key)
             # An epoch is at most the zxid of the transaction that first wrote it, so most names show that they are younger.
-            paths = [self._layout.queue(of.path) for of in named if of.epoch < czxid and _may_lock(of.scope, target)]
+            paths = [of.path for of in named if of.epoch < czxid and _may_lock(of.scope, target)]
             if paths:
                 found[target] = self._older(target, czxid, paths)
         return found
 
     def _older(self, target: LockObject, czxid: int, paths: Sequence[str]) -> dict[str, Ticket | None]:
         tickets = self._get(paths, _decode)
-        locking = _with_locks(tickets.values(), lambda theirs: any(lock.object == target for lock in theirs))
-        return {
-            path: ticket
-            for path in paths
-            if (ticket := tickets.get(path)) is None or (ticket.zxid < czxid and id(ticket.locks) in locking)
-        }
+        locking = _with_locks(tickets, lambda theirs: any(lock.object == target for lock in theirs))
+        gone = {path: None for path in paths if path not in tickets}
+        return {**gone, **{ticket.path: ticket for ticket in locking if ticket.zxid < czxid}}
 
     def listed(self) -> list[Ticket]:
         """The tickets in every queue, for listings. An unreadable ticket is logged, and hides none of the others."""
-        paths = [self._layout.queue(name.path) for name in self._names(self._list(self._every(), lenient=True))]
+        paths = [name.path for name in self._names(self._list(self._every(), lenient=True))]
         return sorted(self._get(paths, _readable, lenient=True).values(), key=attrgetter("position"))
 
     def forget_changed(self, read: Iterable[tuple[Ticket, Stat | None]]) -> bool:
@@ -336,7 +332,7 @@ class Queues:
         return [
             name
             for queue, listing in listings.items()
-            for name in map(_parts, repeat(queue), listing.names if listing else ())
+            for name in map(_parts, repeat(self._layout.queue(queue)), listing.names if listing else ())
             if name and name.key != but
         ]
 
@@ -344,7 +340,7 @@ class Queues:
         """The tickets at *paths*, from the cache if possible."""
         # A dict of its own: this look or another thread's may evict a ticket from the cache meanwhile.
         found = {path: ticket for path in paths if (ticket := self._cached.get(path))}
-        unknown = [path for path in paths if path not in found]
+        unknown = [path for path in paths if path not in found] if len(found) < len(paths) else []
         nodes = self._client.submit(*(Get(path, lenient=lenient) for path in unknown))
         for path, node in zip(unknown, nodes, strict=True):
             if node is not None and (ticket := decode(path, node)):
@@ -354,10 +350,12 @@ class Queues:
         return found
 
 
-def _with_locks(tickets: Iterable[Ticket], wanted: Callable[[tuple[Lock, ...]], bool]) -> set[int]:
-    """The ids of the *wanted* tuples of locks. Waiters for the same objects share one, so a thousand are compared once."""
-    distinct = {id(ticket.locks): ticket.locks for ticket in tickets}
-    return {number for number, locks in distinct.items() if wanted(locks)}
+def _with_locks(tickets: Mapping[str, Ticket], wanted: Callable[[tuple[Lock, ...]], bool]) -> list[Ticket]:
+    """The tickets with *wanted* locks. Waiters for the same objects share a tuple, so a thousand are compared once."""
+    locks = [ticket.locks for ticket in tickets.values()]
+    numbers = list(map(id, locks))
+    chosen = {number for number, theirs in dict(zip(numbers, locks, strict=True)).items() if wanted(theirs)}
+    return [ticket for ticket, number in zip(tickets.values(), numbers, strict=True) if number in chosen]
 
 
 def _ticket_data(
