@@ -76,8 +76,8 @@ def only_the_own_tables_queue_read(patch: Patch) -> None:
     patch.setattr(
         queue.Queues,
         "older",
-        lambda self, mine, targets, listings: original(
-            self, mine, {target: czxid for target, czxid in targets.items() if target.table}, listings
+        lambda self, mine, targets, others: original(
+            self, mine, {target: czxid for target, czxid in targets.items() if target.table}, others
         ),
     )
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from airflow_hivelock.locks import queueing
 from airflow_hivelock.locks.backends.zookeeper.client import Get
+from airflow_hivelock.locks.backends.zookeeper.queue import unit_of
 from airflow_hivelock.locks.backends.zookeeper.record import Record, State
 
 if TYPE_CHECKING:
@@ -47,9 +48,11 @@ def mark_older(
     """
     suspects: list[Suspect] = []
     targets = []
-    czxids = {lock.object: _czxid(record, lock.object, objects) for lock in record.locks}
+    others = store.queues.others(record, queues)
+    shared = [lock.object for lock in record.locks if not lock.object.table or unit_of(lock.object) in others]
+    czxids = {target: _czxid(record, target, objects) for target in shared}
     unsettled = {target: czxid for target, czxid in czxids.items() if not _is_settled(store, record, target, czxid)}
-    older = store.queues.older(record, unsettled, queues)
+    older = store.queues.older(record, unsettled, others)
     for target, czxid in unsettled.items():
         # The queues of a database were listed after its node was read: a ticket may have gone in between.
         if older.get(target) or not target.table:

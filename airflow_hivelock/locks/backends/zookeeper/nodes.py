@@ -222,7 +222,7 @@ def remove(
     :param claim: of the new tickets, if *final* gets some.
     :return: *final* as it was written; None if the record, or a node that *also* names, has changed since it was read.
     """
-    kept = set(final.locks) if part else set()
+    kept: Collection[Lock] = set(final.locks) if part else ()
     locks = [lock for lock in current.locks if lock not in kept]
     if nodes is None:
         nodes = store.known_nodes(current)

@@ -25,7 +25,7 @@ from airflow_hivelock.locks.model import MAX_PRIORITY, Lock, LockMode, in_order,
 from airflow_hivelock.locks.queueing import Position, TimedPosition
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
     from airflow_hivelock.locks.backends.zookeeper.client import Client, Listing, Node, Op, Stat
     from airflow_hivelock.locks.backends.zookeeper.layout import Layout
@@ -113,6 +113,11 @@ def ticket_units(locks: Iterable[Lock]) -> dict[str, tuple[Lock, ...]]:
         if lock.mode is LockMode.EXCLUSIVE or name not in tables_of:
             units[name] = (lock,)
     return units
+
+
+def unit_of(target: LockObject) -> str:
+    """The queue of *target*'s table, or of its database."""
+    return f"{target.database}.{target.table}" if target.table else target.database
 
 
 def _units(locks: Iterable[Lock]) -> list[str]:
@@ -227,12 +232,11 @@ class Queues:
 
     def _tickets(self, record: Record) -> dict[str, tuple[Lock, ...]]:
         """The locks of each of *record*'s tickets, by its path. A partial release keeps the names."""
-        kept = set(record.locks)
-        units = ticket_units(in_order((*record.locks, *record.given)) if record.given else record.locks)
+        given, kept = record.given, set(record.locks) if record.given else set()
         return {
             f"{self._layout.queue(name)}/{record.lease_id}-{record.entry}-{scope(locks) if '.' in name else _ANY}": locks
-            for name, locks in units.items()
-            if not record.given or kept & set(locks)
+            for name, locks in ticket_units(in_order((*record.locks, *given)) if given else record.locks).items()
+            if not given or kept & set(locks)
         }
 
     # The tickets of all requests.
@@ -243,8 +247,7 @@ class Queues:
 
     def named(self, locks: Sequence[Lock], replies: Sequence[Listing | None]) -> Listings:
         """The replies to :meth:`reads`, the first of *replies*, by the name of the queue."""
-        names = _units(locks)
-        return dict(zip(names, replies[: len(names)], strict=True))
+        return dict(zip(_units(locks), replies, strict=False))
 
     def changes(self, locks: Iterable[Lock]) -> list[Get]:
         """The reads that show when each queue of a ticket last changed."""
@@ -258,12 +261,10 @@ class Queues:
         """
         locks = record.locks
         if whole := {one.object.database for one in locks if not one.object.table and one.mode is LockMode.EXCLUSIVE}:
-            below = {name for name in self._every() if name.partition(".")[0] in whole}
-            listings = self._list({*_units(locks), *below})
+            listings = self._list({*_units(locks), *self._every(whole)})
         elif listings is None:
             listings = self._list(_units(locks))
-        units = ticket_units(locks).items()
-        mine = {self._layout.queue(name): scope(of_unit) for name, of_unit in units if "." in name}
+        mine = {self._layout.queue(name): scope(unit) for name, unit in ticket_units(locks).items() if "." in name}
         paths = [
             name.path
             for name in self._names(listings, record.key)
@@ -273,24 +274,23 @@ class Queues:
         tickets = _with_locks(self._get(paths, _decode), lambda theirs: queueing.excludes(modes, theirs))
         return sorted(tickets, key=attrgetter("position"), reverse=True)
 
+    def others(self, record: Record, listings: Listings) -> dict[str, list[_Name]]:
+        """The names of other requests' tickets, by the queue; it has no entry for a queue without them."""
+        return {name: named for name in listings if (named := self._names({name: listings[name]}, record.key))}
+
     def older(
-        self, record: Record, targets: Mapping[LockObject, int], listings: Listings
+        self, record: Record, targets: Mapping[LockObject, int], others: Mapping[str, Sequence[_Name]]
     ) -> dict[LockObject, dict[str, Ticket | None]]:
         """By target, other requests' tickets that lock it and are older than its node; None: the ticket is gone.
 
         :param targets: the objects, and the zxids that created their nodes.
-        :param listings: see :meth:`named`. For a database all of its queues are listed here.
+        :param others: see :meth:`others`. For a database all of its queues are listed here.
         """
-        others: dict[str, list[_Name]] = {}  # by table: a request has many partitions of one
         found: dict[LockObject, dict[str, Ticket | None]] = {}
         for target, czxid in targets.items():
-            if target.table:
-                name = f"{target.database}.{target.table}"
-                if (named := others.get(name)) is None:
-                    named = others[name] = self._names({name: listings.get(name)}, record.key)
-            else:
-                every = self._list({name for name in self._every() if name.partition(".")[0] == target.database})
-                named = self._names(every, record.key)
+            named = others.get(unit_of(target), ())
+            if not target.table:
+                named = self._names(self._list(self._every({target.database})), record.key)
             # An epoch is at most the zxid of the transaction that first wrote it, so most names show that they are younger.
             paths = [of.path for of in named if of.epoch < czxid and _may_lock(of.scope, target)]
             if paths:
@@ -318,9 +318,11 @@ class Queues:
             self._cached.pop(path, None)
         return bool(changed)
 
-    def _every(self) -> tuple[str, ...]:
+    def _every(self, databases: Collection[str] = ()) -> list[str]:
+        """The names of all queues, or of those in *databases*."""
         listing = self._client.submit(Names(self._layout.queues))[0]
-        return listing.names if listing else ()
+        every = listing.names if listing else ()
+        return [name for name in every if name.partition(".")[0] in databases] if databases else list(every)
 
     def _list(self, names: Iterable[str], *, lenient: bool = False) -> Listings:
         given = sorted(names)
