@@ -87,6 +87,7 @@ PARSER = re.compile(r"Expect|Invalid expression|sqlglot|Required|Token|Error|\x1
         ("select * from dw.``", "a table needs a name; name reads and writes"),
         ("drop database ``", "line 1, column 15, at '``'"),
         ("declare c what select 1", "line 1, column 16, at 'select 1': a query here is not understood"),
+        ("foo bar", "at 'foo bar': no known statement begins like this; correct it, or name reads and writes instead"),
         ("select * from t where x = 1 and", "this query is not understood; name reads and writes instead"),
         ("insert into t partition (p=date 'soon') select 1", "'soon' is not a valid date"),
         ("alter table t drop partition (p='a\\\\b')", "means different things to Hive and Spark"),

@@ -128,7 +128,7 @@ def _add(cursor: Cursor, planner: Planner) -> None:
     elif (plan := _PLANS.get(word)) is not None:
         plan(cursor, planner)
     else:
-        cursor.refuse(*_NOT_PLANNED.get(word, ("this statement is not understood",)))
+        cursor.refuse(*_NOT_PLANNED.get(word, _UNKNOWN))
 
 
 def _query(cursor: Cursor, planner: Planner) -> None:
@@ -387,3 +387,4 @@ _NOT_PLANNED = {
     "UNLOCK": ("UNLOCK would free the locks that the SQL runs under", "leave UNLOCK out"),
     "": ("a statement is missing here",),
 }
+_UNKNOWN = ("no known statement begins like this", "correct it, or name reads and writes instead")

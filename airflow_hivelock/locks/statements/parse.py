@@ -29,6 +29,7 @@ _WORD = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
 _WHOLE_NUMBER = re.compile(r"[0-9]{1,18}", re.ASCII)
 _LEASE_ID = re.compile(r"[A-Za-z0-9_.:]*-[A-Za-z0-9_.:-]*|[0-9]+", re.ASCII)
 _QUERY_ID = _OWNER = re.compile(r"\S+")
+_A_LEASE, _A_REQUEST = "a lease's id, as SHOW LEASE * lists it,", "the owner of a request, as SHOW WAITERS lists it,"
 _RESERVED = frozenset({"DATABASE", "EXTENDED", "PARTITION", "SCHEMA", "TABLE"})
 """Words that are names only in back quotes."""
 
@@ -157,9 +158,8 @@ class _Parser(Tokens):
         return parsed.SetGroup(Group(name, leases, **named), tuple({"weight", "comment"} - named.keys()))
 
     def _group(self) -> str:
-        return self._id(
-            _OWNER, "the name of a group (in quotes if it has a space)", "SHOW GROUPS lists it", until="LEASES"
-        )
+        what = "the name of a group (in quotes if it has a space), as SHOW GROUPS lists it,"
+        return self._id(_OWNER, what, until="LEASES")
 
     def _number(self) -> int:
         if not _WHOLE_NUMBER.fullmatch(self._raw()):
@@ -225,6 +225,14 @@ class _Parser(Tokens):
             parts.append(unquote(self.written(self.at - 1, self.at)))
         return "".join(parts)
 
+    def _quoted(self, what: str) -> str:
+        """Pass a string that is not empty, and return its value."""
+        first = self.at
+        if not (found := self._string(what)).strip():
+            self.at = first
+            self._refuse(what)
+        return found
+
     def _mode(self) -> LockMode:
         if not (mode := self.take_any(*LockMode.__members__)):
             self._refuse("SHARED or EXCLUSIVE")
@@ -234,7 +242,7 @@ class _Parser(Tokens):
         if self.take_type(TokenType.STAR):
             return None
         if self.is_type(TokenType.STRING):
-            return self._string("a lease's id")
+            return self._quoted(_A_LEASE)
         rest = self.written(self.at)
         if _LEASE_ID.fullmatch(rest):
             self.rest()
@@ -251,35 +259,35 @@ class _Parser(Tokens):
         return tuple(dict.fromkeys(found))
 
     def _lease_id(self) -> str:
-        return self._id(_LEASE_ID, "a lease's id", "SHOW LEASE * lists it")
+        return self._id(_LEASE_ID, _A_LEASE)
 
     def _owner(self) -> str:
         """In quotes, or up to the next space: a part of its name may be any word."""
         if self.is_type(TokenType.STRING):
-            return self._string("the owner of a request")
+            return self._quoted(_A_REQUEST)
         first = self.at
         while not self.done() and _OWNER.fullmatch(self.written(first, self.at + 1)):
             self.at += 1
         if self.at == first:
-            self._refuse("the owner of a request, as SHOW WAITERS lists it,")
+            self._refuse(_A_REQUEST)
         return self.written(first, self.at)
 
     def _query_id(self) -> str:
         """An id like ``hive_20261121215541_1d7b6662-c83a-…``. It can contain a user's name, so any characters."""
         return self._id(
-            _QUERY_ID, "the id of Hive's query, or of a lock in a metastore", "SHOW LOCKS … EXTENDED has it"
+            _QUERY_ID, "the id of Hive's query, or of a lock in a metastore, as SHOW LOCKS … EXTENDED has it,"
         )
 
-    def _id(self, form: re.Pattern[str], what: str, where: str, *, until: str = "ON") -> str:
+    def _id(self, form: re.Pattern[str], what: str, *, until: str = "ON") -> str:
         """Pass an id up to the word *until* or the end, and return it. It can be in quotes."""
         if self.is_type(TokenType.STRING):
-            return self._string(what)
+            return self._quoted(what)
         first = self.at
         while not self.done() and not self.sees(until):
             self.at += 1
         if not form.fullmatch(found := self.written(first, self.at)):
             self.at = first
-            self._refuse(f"{what}, as {where},")
+            self._refuse(what)
         return found
 
     def _lock(self) -> Lock:

@@ -336,11 +336,11 @@ class StatementSession:
         if freed and shown:
             return answers.freed_locks(shown)
         if not freed:
-            what = "lock" if statement.query_id.isdecimal() else "Hive's query"
-            raise HiveLockError(
-                f"{what} {statement.query_id} holds no lock{f' on {target}' if target else ''}; SHOW LOCKS … EXTENDED "
-                "lists the locks with their queries"
+            on, lock_id = f" on {target}" if target else "", statement.query_id
+            none = (
+                f"no lock {lock_id}{on} is held" if lock_id.isdecimal() else f"Hive's query {lock_id} holds no lock{on}"
             )
+            raise HiveLockError(f"{none}; SHOW LOCKS … EXTENDED lists the locks with their queries")
         found = tuple((statement.query_id, str(lock.object), lock.mode.value) for lock in freed)
         return Result(("query_id", "object", "mode"), found)
 

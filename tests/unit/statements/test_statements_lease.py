@@ -51,6 +51,22 @@ def test_a_lease_that_does_not_stand_is_not_dropped_in_silence(manager: LockMana
     assert not run(session, "drop force lease *").rows
 
 
+@pytest.mark.parametrize(
+    ("what", "said"),
+    [
+        ("12", "no lock 12 is held; SHOW LOCKS"),
+        ("12 on table dw.t", r"no lock 12 on dw\.t is held; SHOW LOCKS"),
+        ("hive_1-2 on table dw.t", r"Hive's query hive_1-2 holds no lock on dw\.t; SHOW LOCKS"),
+    ],
+)
+def test_a_lock_of_hive_that_is_not_held_is_named(
+    manager: LockManager, monkeypatch: pytest.MonkeyPatch, what: str, said: str
+) -> None:
+    monkeypatch.setattr(manager, "force_unlock", lambda *_, **__: ())
+    with pytest.raises(HiveLockError, match=said):
+        run(StatementSession(manager, user="ann", reason="gone"), f"drop force lock {what}")
+
+
 def test_show_lease_has_a_row_for_each_object(manager: LockManager, session: StatementSession) -> None:
     lease = manager.acquire(owner="job", reads=["other.u"], writes=["dw.t/dt=1"], lease_s=60)
     rows = run(session, "show lease *").records()
