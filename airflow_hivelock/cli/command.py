@@ -9,7 +9,6 @@ import argparse
 import ast
 import os
 import sys
-from contextlib import suppress
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
@@ -87,9 +86,19 @@ class _Version(argparse.Action):
     """Prints the version. Airflow's commands cannot use argparse's own action."""
 
     def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
-        with suppress(AttributeError, OSError):  # as argparse's own: the output may be closed
-            sys.stdout.write(f"hivelock {version('airflow-hivelock')}\n")
+        from airflow_hivelock.cli.output import print_text
+
+        print_text(f"hivelock {version('airflow-hivelock')}")
         parser.exit()
+
+
+class _ArgumentParser(argparse.ArgumentParser):
+    """Prints the help at once. Otherwise Python fails at its end if the reader, for example head, has closed it."""
+
+    def print_help(self, file: Any = None) -> None:
+        from airflow_hivelock.cli.output import print_text
+
+        print_text(self.format_help().rstrip())
 
 
 _STORE_OPTIONS: tuple[tuple[str, dict[str, Any]], ...] = (
@@ -284,7 +293,7 @@ def _in_airflow(args: argparse.Namespace) -> None:
 
 
 def _parser(name: str, where: tuple[tuple[str, dict[str, Any]], ...]) -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+    parser = _ArgumentParser(
         name, description=_DESCRIPTION, epilog=_epilog(name), formatter_class=argparse.RawDescriptionHelpFormatter
     )
     for flag, options in (*where, *_COMMON_OPTIONS):

@@ -7,6 +7,7 @@ import json
 import os
 import re
 import sys
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from tabulate import tabulate
@@ -46,6 +47,13 @@ def print_result(result: Result, output: str) -> None:
         text = tabulate(rows, result.columns, "simple", disable_numparse=True)
     if text:
         _write(shown(text) if sys.stdout.isatty() else text)
+
+
+def print_text(text: str) -> None:
+    """Print *text*, which a reader can cut: the help or the version. A closed or full output is not an error."""
+    if sys.stdout is not None:
+        with suppress(BrokenPipeError, HiveLockError):
+            _write(text)
 
 
 def _write(text: str) -> None:

@@ -195,6 +195,10 @@ def _text(args: argparse.Namespace) -> str | None:
             raise InvalidRequest(
                 f"--{name} has no effect here: it is only for {command}. Remove it; --help lists the options"
             )
+    if args.command == "capabilities" and args.names:
+        raise InvalidRequest(f"{' '.join(args.names)!r} has no effect here: capabilities takes no names. Remove it")
+    if args.user is not None and not args.user.strip():
+        raise InvalidRequest("--user is empty. Name the user, or remove the option to use the logged-in user")
     if args.file:
         try:
             return Path(args.file).read_text(encoding="utf-8-sig")  # editors on Windows write a byte order mark
@@ -286,7 +290,7 @@ def _login() -> str:
 def _actor(named: str | None) -> str:
     """Return the user for the audit trail: the *named* user, with the login if that is another user."""
     login = _login()
-    return login if named in (None, "", login) else f"{named} (logged in as {login} on {socket.gethostname()})"
+    return login if named in (None, login) else f"{named} (logged in as {login} on {socket.gethostname()})"
 
 
 def _command(args: argparse.Namespace, opened: Opened) -> Iterator[Result]:

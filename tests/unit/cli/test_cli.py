@@ -12,6 +12,8 @@ import subprocess
 import sys
 import threading
 import time
+import tomllib
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -25,7 +27,8 @@ from tests.unit.cli.running import Run, fails
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
+
+ROOT = Path(__file__).parents[3]
 
 DEADLINE_S = 30.0
 
@@ -109,6 +112,9 @@ def test_the_columns_of_tables_are_declared_with_an_option(run: Run, manager: Lo
         (2, ("--timeout", "1e300", "-e", "show locks"), "'1e300' is not a time"),
         (2, ("--timeout", "10 fortnights", "-e", "show locks"), "'10 fortnights' is not a time"),
         (2, ("--timeout", "400d", "-e", "show locks"), "'400d' is longer than a year"),
+        (2, ("capabilities", "extra", "words"), "'extra words' has no effect here: capabilities takes no names"),
+        (2, ("--user", "", "-e", "lock table dw.u shared"), "--user is empty. Name the user"),
+        (2, ("--user", " ", "group", "set", "daily", "--leases", "2"), "--user is empty. Name the user"),
         (2, ("-e", ""), "there is no statement in -e"),
         (2, ("-e", " ; -- nothing"), "there is no statement in -e"),
         (2, ("-f", "/dev/null"), "there is no statement in /dev/null"),
@@ -175,6 +181,26 @@ def interruptible() -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("interruptible")
+def test_ctrl_c_during_the_imports_prints_no_traceback() -> None:
+    """The imports take most of the first half second."""
+    script = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["scripts"]["hivelock"]
+    module, _, function = script.partition(":")
+    interrupted = f"""
+import signal, sys
+
+class Interrupted:
+    def find_spec(self, name, *_):
+        if name == "airflow_hivelock.locks.hive":
+            signal.raise_signal(signal.SIGINT)
+
+sys.meta_path.insert(0, Interrupted())
+from {module} import {function}
+sys.exit({function}())
+"""
+    ended = subprocess.run([sys.executable, "-c", interrupted], capture_output=True, text=True, check=False)
+    assert (ended.returncode, ended.stdout, ended.stderr) == (130, "", "")
+
+
 def test_ctrl_c_leaves_the_queue(run: Run, manager: LockManager) -> None:
     manager.acquire(owner="job", writes=["dw.t"])
 
