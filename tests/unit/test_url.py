@@ -134,6 +134,16 @@ def test_a_file_for_tls_that_is_not_there_is_named_by_its_option(files: tuple[st
         ("sqlite:////none/x?max_lease=5", r"unknown option max_lease\. Use one of expiry, max_lease_s, .*, timeout_s$"),
         ("sqlite:////none/x?schema=locks", r"unknown option schema\. Use one of"),
         ("postgresql://db/locks?ssl=true", r"unknown option ssl\. Use one of .*expiry, .*, sslmode, "),
+        # libpq reports these as it reports an outage
+        (
+            "postgresql://ann:hush@127.0.0.1:1/locks?sslmode=maybe",
+            r'invalid sslmode value: "maybe"\. Correct the options',
+        ),
+        (
+            "postgresql://127.0.0.1:1/locks?ssl_min_protocol_version=1",
+            r'invalid "ssl_min_protocol_version" value: "1"\. Correct',
+        ),
+        ("postgresql://127.0.0.1:1/locks?keepalives=yes", r"invalid integer value .* Correct the options"),
     ],
 )
 def test_a_url_that_cannot_be_meant_is_refused_before_anything_is_connected(url: str, said: str) -> None:

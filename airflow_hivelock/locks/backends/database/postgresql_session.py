@@ -7,6 +7,7 @@ ignores it.
 
 from __future__ import annotations
 
+import re
 import time
 import uuid
 from contextlib import ExitStack, contextmanager, suppress
@@ -61,6 +62,9 @@ _SERVER_PID = "SELECT pg_catalog.pg_backend_pid()"
 
 _NOTIFY = "SELECT pg_catalog.pg_notify(%s, '')"
 
+_INVALID_OPTION = re.compile(r'invalid "?[a-z_]+"? value:? "')
+"""libpq reports an invalid value of most options as it reports an outage, without a code."""
+
 
 class SessionFactory:
     """Opens the sessions with one server.
@@ -101,7 +105,9 @@ class SessionFactory:
     def _connect(self, args: Any, settings: Mapping[str, Any]) -> DeadlineConnection:
         try:
             session = DeadlineConnection.connect(*args, **settings)
-        except psycopg.ProgrammingError as error:
+        except psycopg.Error as error:
+            if not isinstance(error, psycopg.ProgrammingError) and not _INVALID_OPTION.search(str(error)):
+                raise
             raise InvalidRequest(f"{self._where}: {error}. Correct the options of the lock store's URL") from error
         session.answer_s = 2 * self._timeout_s
         session.autocommit = True
