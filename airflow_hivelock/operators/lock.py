@@ -132,8 +132,8 @@ class HiveUnlockOperator(Linked, ReleasesLocks, BaseOperator):
         mapped task group only for those of the same index. Another HiveUnlockOperator must release the rest. If a template
         or XCom is an empty list, nothing is released. If it is None, the task fails.
     :param lease: the lease to release, or a list of leases, of HiveLockOperators of the same run. If its template or XCom
-        is None, nothing is released. Without this argument, the task releases the leases of the HiveLockOperators directly
-        upstream (the setups), or of all upstream if none is directly upstream.
+        is None, nothing is released. If a mapped task gets None, it fails. ``"upstream"`` means the leases of the
+        HiveLockOperators directly upstream (the setups), or of all upstream if none is directly upstream.
     :param lease_dag_id: another DAG whose runs can have acquired *lease*. The audit trail has such releases. Not a
         template.
     :param work_timeout: how long to wait for that work, and for a lock store that does not answer.
@@ -145,7 +145,7 @@ class HiveUnlockOperator(Linked, ReleasesLocks, BaseOperator):
         self,
         *,
         objects: Any = None,
-        lease: Any = None,
+        lease: Any = "upstream",  # not None, which a mapped task can get from another task
         lease_dag_id: str | None = None,
         work_timeout: timedelta = timedelta(minutes=5),
         hivelock_conn_id: str = HiveLockHook.default_conn_name,
@@ -153,18 +153,23 @@ class HiveUnlockOperator(Linked, ReleasesLocks, BaseOperator):
     ) -> None:
         super().__init__(**kwargs)
         check_span({"task_id": self.task_id, "work_timeout": work_timeout}, "work_timeout")
-        check_lease(self, lease, lease_dag_id, many=True)
+        if lease is None:
+            raise InvalidRequest(
+                f"{self.task_id}: lease=None is not a lease. Pass lease=lock.output, or remove lease to release the leases of the "
+                "lock tasks upstream"
+            )
+        self._of_upstream = bool(lease == "upstream")
+        self.lease = None if self._of_upstream else lease
+        check_lease(self, self.lease, lease_dag_id, many=True)
         if lease_dag_id is not None and objects is not None:
             raise InvalidRequest(f"{self.task_id}: lease_dag_id releases whole leases. Remove objects")
         if objects is not None:
             check_objects(self, objects)
         self.objects = objects
-        self.lease = lease
         self.lease_dag_id = lease_dag_id
         self.work_timeout = work_timeout
         self.hivelock_conn_id = hivelock_conn_id
         check_connection(vars(self))
-        self._of_upstream = lease is None
         self._given = () if objects is None else ("objects",)
 
     def resolve_template_files(self) -> None:
@@ -192,6 +197,7 @@ class HiveUnlockOperator(Linked, ReleasesLocks, BaseOperator):
             self.log.warning(
                 "Nothing to release: the lock task has passed no lease. Either locking was turned off for it, or it did not run"
             )
+            return []
         patience = Patience(self.work_timeout.total_seconds(), None, time.monotonic)
         freed: list[str] = []
 

@@ -286,6 +286,7 @@ def test_a_force_release_that_cannot_be_meant_is_refused(options: dict[str, Any]
         ({"objects": ["dw.t/dt={{ ds }}", "dw.t/dt"]}, "'dt' is not a partition level"),
         ({"objects": []}, r"objects=\[\] is empty, so the task would release nothing"),
         ({"lease": []}, r"lease=\[\] is empty"),
+        ({"lease": None}, "lease=None is not a lease. Pass lease=lock.output, or remove lease"),
         ({"work_timeout": None}, "work_timeout=None is invalid"),
         *[({"hivelock_conn_id": wrong}, said) for wrong, said in WRONG_CONNECTIONS],
         *WRONG_LEASES,

@@ -96,6 +96,19 @@ class TestUnlock:
         assert run(releases, logical_date=DAY).state == "success"
         assert [str(holder.object) for holder in manager.show()] == ["dw", "dw.a"]
         assert "Nothing to release: the lock task has passed no lease" in lines()
+        assert "Released nothing" not in lines(), "one line is enough"
+
+    def test_a_mapped_lease_of_none_does_not_free_the_lock_upstream(self, manager: LockManager, run: Run) -> None:
+        with dag() as releases:
+            lock = HiveLockOperator(task_id="one", writes=["dw.a"])
+
+            @task
+            def leases() -> list[Any]:
+                return [None]
+
+            lock >> HiveUnlockOperator.partial(task_id="unlock").expand(lease=leases())
+        assert run(releases, logical_date=DAY).tasks["unlock[0]"] == "failed"
+        assert [str(holder.object) for holder in manager.show()] == ["dw", "dw.a"]
 
     def test_it_frees_leases_that_another_dag_acquired(self, manager: LockManager, run: Run) -> None:
         given = [manager.acquire(owner=f"here/other/run/{n}/-1", writes=[f"dw.{n}"]).to_json() for n in ("a", "b")]
