@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from airflow.providers.common.compat.sdk import AirflowException, BaseSensorOperator
 
 from airflow_hivelock.hooks import HiveLockHook
-from airflow_hivelock.locks.errors import InvalidRequest
+from airflow_hivelock.operators.arguments import check_switch
 from airflow_hivelock.operators.base import NamesLocks
 from airflow_hivelock.spec import LockSpec
 from airflow_hivelock.triggers.lock import HiveLockSensorTrigger
 from airflow_hivelock.waiting import Look
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 
 class HiveLockSensor(NamesLocks, BaseSensorOperator):
@@ -27,12 +30,17 @@ class HiveLockSensor(NamesLocks, BaseSensorOperator):
 
     def __init__(self, *, deferrable: bool = True, **kwargs: Any) -> None:
         super().__init__(**kwargs)
-        if not self.reads and not self.writes and not self.lock_sql:
-            raise InvalidRequest(f"{self.task_id} waits for no locks. Name at least one object in reads or writes")
+        self.check_whole(vars(self))
         self.deferrable = deferrable
+        check_switch(vars(self), "deferrable")
         self._look: Look | None = None
         if deferrable:
             self._start_in_triggerer(HiveLockSensorTrigger, self._trigger_kwargs())
+
+    @classmethod
+    def check_arguments(cls, arguments: Mapping[str, Any]) -> None:
+        super().check_arguments(arguments)
+        check_switch(arguments, "deferrable")
 
     def execute(self, context: Any) -> Any:
         if not self.deferrable:

@@ -6,6 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
+from airflow.sdk.bases.operator import get_merged_defaults
 from airflow.sdk.definitions.mappedoperator import OperatorPartial
 
 from airflow_hivelock.hooks import HiveLockHook
@@ -21,6 +22,11 @@ if TYPE_CHECKING:
     from airflow.sdk.definitions.mappedoperator import MappedOperator
 
 Waiting = Literal["trigger", "defer", "reschedule", "poke"]
+
+_WHAT = ("reads", "writes", "lock_sql", "sql", "locks", "lease")
+"""The arguments that can name locks, or the lease that has them."""
+
+CALLBACKS = ("on_success_callback", "on_failure_callback", "on_retry_callback", "on_skipped_callback")
 
 _JINJA = ("{{", "{%", "{#")
 _DELIMITERS = ("variable_start_string", "block_start_string", "comment_start_string", "line_statement_prefix")
@@ -55,6 +61,7 @@ def check_names(arguments: Mapping[str, Any]) -> None:
     :raises InvalidRequest: with the task and the argument.
     """
     check_connection(arguments)
+    check_callbacks(arguments)
     dag = arguments.get("dag")
     spec = {name: arguments[name] for name in FIELDS if name in arguments}
     spec |= {name: as_written(spec.get(name, ()), dag) for name in RENDERED}
@@ -65,6 +72,31 @@ def check_names(arguments: Mapping[str, Any]) -> None:
         LockSpec(**{**spec, "lock_sql": sql or "", "lock_database": database}).check()
     except InvalidRequest as error:
         raise InvalidRequest(f"{arguments.get('task_id')}: {error}") from error
+
+
+def check_not_nothing(arguments: Mapping[str, Any]) -> None:
+    """Refuse the whole *arguments* of a task if they name no lock. It raises as :func:`check_names` does."""
+    if not any(arguments.get(name) for name in ("reads", "writes", "lock_sql", "sql")):
+        raise InvalidRequest(
+            f"{arguments.get('task_id')} asks for no locks. Name at least one object in reads or writes"
+        )
+
+
+def check_callbacks(arguments: Mapping[str, Any]) -> None:
+    """Check an operator's callbacks. It raises as :func:`check_names` does."""
+    for name in CALLBACKS:
+        given = arguments.get(name) or ()
+        each = given if isinstance(given, Collection) else (given,)
+        if not all(map(callable, each)):  # Airflow would call each letter of a text, and only log the errors
+            raise InvalidRequest(
+                f"{arguments.get('task_id')}: {name} is not a function. Remove the quotes, as in {name}=release_locks"
+            )
+
+
+def check_switch(arguments: Mapping[str, Any], name: str) -> None:
+    """Check that argument *name* is True or False, if it is set. It raises as :func:`check_names` does."""
+    if not isinstance(value := arguments.get(name, True), bool):
+        raise InvalidRequest(f"{arguments.get('task_id')}: {name}={value!r} is invalid. Use True or False")
 
 
 def check_connection(arguments: Mapping[str, Any]) -> None:
@@ -169,6 +201,13 @@ class CheckedPartial(OperatorPartial):
         for name, values in mapped.items():
             if isinstance(values, Sequence) and not isinstance(values, str):
                 self._check({name: value} for value in values)
+        # Airflow combines each value with each other. If one combination names nothing, it is that of the empty values.
+        least = {
+            name: not isinstance(mapped[name], Sequence) or all(mapped[name]) or None
+            for name in _WHAT
+            if name in mapped
+        }
+        self._check_whole(made, [least])
         return made
 
     def expand_kwargs(self, kwargs: Any, *, strict: bool = True) -> MappedOperator:
@@ -177,6 +216,7 @@ class CheckedPartial(OperatorPartial):
             known = [each for each in kwargs if isinstance(each, Mapping)]
             self._refuse_connections(*known)
             self._check(known)
+            self._check_whole(made, known)
         return made
 
     def _refuse_connections(self, *mapped: Mapping[str, Any]) -> None:
@@ -185,6 +225,14 @@ class CheckedPartial(OperatorPartial):
             raise InvalidRequest(
                 f"{self.kwargs.get('task_id')}: hivelock_conn_id cannot be mapped. Write a task for each connection"
             )
+
+    def _check_whole(self, made: MappedOperator, mapped: Iterable[Mapping[str, Any]]) -> None:
+        """Check that each of *mapped* names something. A user's own class can add names, so it is checked in a run."""
+        operator: Any = self.operator_class
+        if operator.__init__.__module__.startswith("airflow_hivelock."):
+            defaults, _ = get_merged_defaults(made.dag, made.task_group, None, None)
+            for each in mapped:
+                operator.check_whole({**defaults, **self.kwargs, **each})
 
     def _check(self, mapped: Iterable[Mapping[str, Any]]) -> None:
         check: Any = self.operator_class

@@ -14,7 +14,7 @@ from airflow_hivelock.hooks import HiveLockHook
 from airflow_hivelock.links import Linked
 from airflow_hivelock.locks import formats
 from airflow_hivelock.locks.errors import InvalidRequest
-from airflow_hivelock.operators.arguments import CheckedPartial, check_names, is_reference
+from airflow_hivelock.operators.arguments import CheckedPartial, check_names, check_not_nothing, is_reference
 from airflow_hivelock.spec import RENDERED, LeaseTerms, LockSpec, Owner
 from airflow_hivelock.templates import StrictNames, is_file, renders_in_triggerer, sql_source
 from airflow_hivelock.triggers.arguments import written
@@ -53,6 +53,9 @@ class NamesLocks(Linked, StrictNames, BaseOperator):
 
     one_connection: ClassVar[bool] = False
     """Whether ``hivelock_conn_id`` cannot be mapped."""
+
+    check_whole = staticmethod(check_not_nothing)
+    """Refuses the whole arguments of a task, mapped or not, if they name no lock."""
 
     # Set only on instances, because Airflow applies a class's value to mapped tasks without their mapped arguments.
     start_trigger_args: StartTriggerArgs | None = None

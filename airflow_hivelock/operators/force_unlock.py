@@ -18,6 +18,7 @@ from airflow_hivelock.operators.arguments import (
     check_lists,
     check_objects,
     check_span,
+    check_switch,
     is_rendered,
     names_nothing,
 )
@@ -86,12 +87,11 @@ class HiveForceUnlockOperator(BaseOperator):
                 raise InvalidRequest(f"{self.task_id}: {name}={value!r} must be a list of names, as in [{value!r}]")
         check_connection(vars(self))
         check_objects(self, self.objects or ())
-        if not isinstance(self.stale, bool):
-            raise InvalidRequest(f"{self.task_id}: stale={self.stale!r} is invalid. Use True or False")
+        check_switch(vars(self), "stale")
         if not is_rendered(self.min_age):
             check_span({"task_id": self.task_id, "min_age": self.min_age}, "min_age")
-        if not is_rendered(self.only_report) and not isinstance(self.only_report, bool):
-            raise InvalidRequest(f"{self.task_id}: dry_run={self.only_report!r} is invalid. Use True or False")
+        if not is_rendered(self.only_report):
+            check_switch({"task_id": self.task_id, "dry_run": self.only_report}, "dry_run")
         if not is_rendered(self.reason):
             self._check_reason()
 

@@ -70,8 +70,7 @@ class HiveLockOperator(AcquiresLocks):
                 raise InvalidRequest(f"{kwargs.get('task_id')}: pass sql or lock_sql, not both")
             kwargs["lock_sql"] = sql
         super().__init__(**kwargs)
-        if not self.reads and not self.writes and not self.lock_sql:
-            raise InvalidRequest(f"{self.task_id} asks for no locks. Name at least one object in reads or writes")
+        self.check_whole(vars(self))
         self._warning = ""
         if self.waiting == "trigger":
             self._start_in_triggerer(HiveLockTrigger, self._lock_kwargs())

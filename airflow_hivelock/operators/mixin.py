@@ -25,7 +25,7 @@ from airflow_hivelock.operators.acquiring import AcquiresLocks, TaskKilled, chec
 from airflow_hivelock.operators.assets import names_of_assets
 from airflow_hivelock.operators.base import NamesLocks
 from airflow_hivelock.operators.inspection import check_order, nearest
-from airflow_hivelock.operators.passed import check_lease, check_not_empty, current_lease, work_name
+from airflow_hivelock.operators.passed import check_lease, check_not_empty, check_one_of, current_lease, work_name
 from airflow_hivelock.operators.submitting import SubmitsJobs
 from airflow_hivelock.spark import URL
 from airflow_hivelock.spec import OFF, LockSpec
@@ -86,6 +86,7 @@ class HiveLockMixin(SubmitsJobs, AcquiresLocks):
 
     _resume_method = "execute_locked"
     _deferred_grant = True
+    check_whole = staticmethod(check_one_of)
 
     work_ends_with_process: ClassVar[bool | None] = None
     """Whether the work ends with the task's process and its child processes.
@@ -97,8 +98,7 @@ class HiveLockMixin(SubmitsJobs, AcquiresLocks):
         if locks:
             kwargs |= names_of_assets(locks, kwargs)
         super().__init__(**kwargs)
-        if bool(self.reads or self.writes or self.lock_sql) == (lease is not None):
-            raise InvalidRequest(f"{self.task_id}: pass one of lease, lock_sql, or reads and writes")
+        self.check_whole(vars(self) | {"lease": lease})
         check_lease(self, lease, lease_dag_id)
         if self.start_from_trigger:
             raise InvalidRequest(

@@ -12,6 +12,8 @@ from airflow_hivelock.operators.arguments import is_rendered
 from airflow_hivelock.spec import Owner
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from airflow_hivelock.locks.manager import LockManager
     from airflow_hivelock.locks.model import Lease
 
@@ -42,6 +44,16 @@ def check_lease(task: Any, lease: Any, lease_dag_id: Any, *, many: bool = False)
         )
     if lease is None:
         raise InvalidRequest(f"{task_id}: lease_dag_id={lease_dag_id!r} is for a lease of another DAG. Pass lease too")
+
+
+def check_one_of(arguments: Mapping[str, Any]) -> None:
+    """Check that the whole *arguments* of a task pass a lease, or name locks.
+
+    :raises InvalidRequest: they do neither, or both.
+    """
+    named = any(arguments.get(name) for name in ("reads", "writes", "lock_sql", "locks"))
+    if named == (arguments.get("lease") is not None):
+        raise InvalidRequest(f"{arguments.get('task_id')}: pass one of lease, lock_sql, or reads and writes")
 
 
 def check_not_empty(task: Any) -> None:

@@ -13,6 +13,7 @@ from airflow.sdk.bases.operator import get_merged_defaults
 from airflow_hivelock import comms
 from airflow_hivelock.hooks import HiveLockHook
 from airflow_hivelock.operators.acquiring import AcquiresLocks
+from airflow_hivelock.operators.arguments import CALLBACKS
 from airflow_hivelock.operators.inspection import mentions
 from airflow_hivelock.operators.mixin import HiveLockMixin
 from airflow_hivelock.spec import Owner
@@ -30,8 +31,6 @@ Instance = tuple[Any, int]
 
 _ALWAYS = ("all_done", "always")
 """The trigger rules of tasks that also run after a failed or skipped task."""
-
-_CALLBACKS = ("on_success_callback", "on_failure_callback", "on_retry_callback", "on_skipped_callback")
 
 
 class ReleasesLocks(ABC):
@@ -100,7 +99,7 @@ def warning_of(lock: Any) -> str:
         )
     if any(task.is_teardown or task.trigger_rule in _ALWAYS for task in unlocks):
         return ""
-    settings = [getattr(each, name, None) for each in (lock.dag, *tasks) for name in _CALLBACKS]
+    settings = [getattr(each, name, None) for each in (lock.dag, *tasks) for name in CALLBACKS]
     callbacks = chain.from_iterable(each if isinstance(each, list | tuple) else [each] for each in settings if each)
     if any(mentions(callback, "release_locks") for callback in callbacks):
         return ""

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from airflow.providers.standard.operators.bash import BashOperator
 from airflow.providers.standard.operators.empty import EmptyOperator
-from airflow.sdk import DAG, task_group
+from airflow.sdk import DAG, Asset, task_group
 
 from airflow_hivelock import (
     HiveForceUnlockOperator,
@@ -17,6 +17,7 @@ from airflow_hivelock import (
     HiveLockOperator,
     HiveLockSensor,
     HiveUnlockOperator,
+    release_locks,
 )
 from airflow_hivelock.locks import InvalidRequest
 
@@ -146,6 +147,30 @@ def test_how_to_wait_is_refused(cls: Any, options: dict[str, Any], said: str) ->
         cls(**TASK, writes=["dw.t"], **options)
 
 
+@pytest.mark.parametrize("wrong", ["x", None, 1])
+def test_a_sensor_that_neither_defers_nor_pokes_is_refused(wrong: Any) -> None:
+    with pytest.raises(InvalidRequest, match=f"^t: deferrable={wrong!r} is invalid. Use True or False"):
+        HiveLockSensor(**TASK, reads=["dw.t"], deferrable=wrong)
+    with DAG("mapped", schedule=None), pytest.raises(InvalidRequest, match="deferrable="):
+        HiveLockSensor.partial(**TASK, deferrable=wrong).expand(reads=[["dw.t"]])
+
+
+@pytest.mark.parametrize("cls", NAMES_LOCKS)
+@pytest.mark.parametrize("name", ["on_success_callback", "on_failure_callback", "on_retry_callback"])
+@pytest.mark.parametrize("wrong", ["release_locks", ["release_locks"]])
+def test_a_callback_that_is_no_function_is_refused(cls: Any, name: str, wrong: Any) -> None:
+    """Airflow calls each letter of the text in a run, and only logs the errors."""
+    said = f"^t: {name} is not a function. Remove the quotes"
+    options = {name: wrong, "writes": ["dw.t"]}
+    with pytest.raises(InvalidRequest, match=said):
+        cls(**TASK, **options)
+    with DAG("mapped", schedule=None), pytest.raises(InvalidRequest, match=said):
+        cls.partial(**TASK, **options).expand(doc=["one", "two"])
+    with DAG("defaults", schedule=None, default_args={name: wrong}), pytest.raises(InvalidRequest, match=said):
+        cls(**TASK, writes=["dw.t"])
+    cls(**TASK, writes=["dw.t"], **{name: [release_locks, print]})
+
+
 @pytest.mark.parametrize("cls", [HiveLockOperator, LockedBash])
 @pytest.mark.parametrize(("options", "said"), WRONG_TERMS, ids=str)
 def test_terms_that_cannot_be_meant_are_refused(cls: Any, options: dict[str, Any], said: str) -> None:
@@ -220,6 +245,46 @@ MAPPED = [
     (lambda cls: cls.partial(**TASK).expand(lock_sql=["SELECT * FROM t", "INSERT INTO"]), "line 1"),
     (lambda cls: cls.partial(**TASK).expand_kwargs([{"writes": ["dw.a"]}, {"writes": "dw.b"}]), "'dw.b' must be"),
 ]
+
+
+class LockedEmpty(HiveLockMixin, EmptyOperator):
+    """Its arguments are the mixin's own, so each of its names is in its mapped arguments."""
+
+
+NOTHING: list[Any] = [
+    lambda cls: cls.partial(**TASK).expand(writes=[["dw.a"], []]),
+    lambda cls: cls.partial(**TASK).expand(reads=[["dw.a"], []], lock_sql=["", "SELECT * FROM t"]),
+    lambda cls: cls.partial(**TASK, writes=()).expand(doc=["one", "two"]),
+    lambda cls: cls.partial(**TASK).expand_kwargs([{"writes": ["dw.a"]}, {"doc": "two"}]),
+]
+
+
+@pytest.mark.parametrize("cls", [HiveLockOperator, HiveLockSensor, LockedEmpty])
+@pytest.mark.parametrize("make", NOTHING)
+def test_a_mapped_task_that_names_nothing_is_refused(cls: Any, make: Any) -> None:
+    """It failed only in a run."""
+    said = "pass one of lease, lock_sql, or reads and writes" if cls is LockedEmpty else "asks for no locks"
+    with DAG("mapped", schedule=None), pytest.raises(InvalidRequest, match=f"^t:? {said}"):
+        make(cls)
+
+
+def test_a_mapped_task_names_its_locks_anywhere() -> None:
+    class Loads(LockedEmpty):
+        def __init__(self, *, table: str, **kwargs: Any) -> None:
+            super().__init__(writes=[table], **kwargs)
+
+    with DAG("mapped", schedule=None, default_args={"writes": ["dw.t"]}):
+        HiveLockOperator.partial(task_id="defaults").expand(doc=["one", "two"])
+    with DAG("mapped", schedule=None):
+        outlets = [Asset("hive://hive:10000/dw/t")]
+        lock = HiveLockOperator.partial(task_id="alias").expand(sql=["SELECT * FROM t"])
+        HiveLockOperator.partial(task_id="skipped").expand(writes=[])
+        HiveLockOperator.partial(task_id="both", writes=["dw.t"]).expand(reads=[["dw.a"], []])
+        LockedEmpty.partial(task_id="passed").expand(lease=lock.output)
+        with pytest.raises(InvalidRequest, match="two: pass one of lease"):
+            LockedEmpty.partial(task_id="two", writes=["dw.t"]).expand(lease=lock.output)
+        LockedEmpty.partial(task_id="assets", locks="assets", outlets=outlets).expand(doc=["one"])
+        Loads.partial(task_id="own").expand(table=["dw.a", "dw.b"])
 
 
 @pytest.mark.parametrize("cls", NAMES_LOCKS)

@@ -363,7 +363,7 @@ def test_the_sensor_skips_softly_on_a_worker(manager: LockManager, run: Run) -> 
     ("cls", "options", "said"),
     [
         (HiveLockOperator, {}, "asks for no locks"),
-        (HiveLockSensor, {}, "waits for no locks"),
+        (HiveLockSensor, {}, "asks for no locks"),
         (HiveLockOperator, {"writes": ["dw"], "lease_duration": 60}, "Use a timedelta"),
         (HiveLockMixin, {}, "pass one of lease, lock_sql, or reads and writes"),
         (HiveLockMixin, {"lease": {}, "writes": ["dw"]}, "pass one of lease, lock_sql, or reads and writes"),
