@@ -56,9 +56,9 @@ async def current(connection_id: str, request: Request, user: Any = access.USER)
 class Wanted:
     """The filter of past leases, or of the audit trail."""
 
-    object: Annotated[str, Query(max_length=3_000, description="Only for this object and objects below it")] = ""
-    owner: Annotated[str, Query(max_length=300, description="Only for owners that contain this text")] = ""
-    limit: Annotated[int | None, Query(ge=1, le=view.MOST_TENURES, description="Only the newest")] = None
+    object: str
+    owner: str
+    limit: int | None
 
     @property
     def all(self) -> bool:
@@ -83,11 +83,20 @@ class Wanted:
         return past.newest(entries, target, owner=self.owner, limit=self.limit)
 
 
+def wanted(
+    object: Annotated[str, Query(max_length=3_000, description="Only for this object and objects below it")] = "",
+    owner: Annotated[str, Query(max_length=300, description="Only for owners that contain this text")] = "",
+    limit: Annotated[int | None, Query(ge=1, le=view.MOST_TENURES, description="Only the newest")] = None,
+) -> Wanted:
+    """The filter of a request. The FastAPI of Airflow 3.1 cannot resolve the annotations of a class."""
+    return Wanted(object, owner, limit)
+
+
 @router.get("/{connection_id}/history", **answers.gives(answers.HistoryAnswer))
 async def history(
     connection_id: str,
     request: Request,
-    wanted: Annotated[Wanted, Depends()],
+    wanted: Annotated[Wanted, Depends(wanted)],
     hours: int = Query(24, ge=1, le=168, description="Only leases that were held or requested in the last hours"),
     user: Any = access.USER,
 ) -> Response:
@@ -108,7 +117,7 @@ async def history(
 
 @router.get("/{connection_id}/audit", **answers.gives(answers.AuditAnswer))
 async def audit(
-    connection_id: str, request: Request, wanted: Annotated[Wanted, Depends()], user: Any = access.USER
+    connection_id: str, request: Request, wanted: Annotated[Wanted, Depends(wanted)], user: Any = access.USER
 ) -> Response:
     """The force releases, the newest first."""
     return await _past(
