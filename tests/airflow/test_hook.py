@@ -101,7 +101,10 @@ def test_a_file_is_shown_as_the_host_that_the_connection_names(connection: Any) 
         ({"login": "ann", "extra": {**ID, "backend": "metastore"}}, "metastore takes none"),
         ({"password": "hush", "extra": {**ID, "backend": "metastore"}}, "metastore takes none"),
         ({"extra": {}}, "no installation id"),
-        ({"extra": '["prod"]'}, "not a JSON object"),
+        pytest.param(
+            *({"extra": '["prod"]'}, "not a JSON object"),
+            marks=pytest.mark.skipif(not AIRFLOW_V_3_2_PLUS, reason="Airflow 3.1 finds no such connection"),
+        ),
         ({"extra": {"installation": "prod", "backend": "etcd"}}, "'etcd' is unknown"),
         ({"extra": {"instalation": "prod"}}, "no installation id"),
         ({"extra": {"installation": 5}}, "installation=5 is invalid. Use a text"),

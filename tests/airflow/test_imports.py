@@ -91,5 +91,7 @@ def test_no_module_is_imported_between_the_grant_and_the_work(
     kind: str, imported: tuple[dict[str, list[str]], str]
 ) -> None:
     found, errors = imported
+    if "hive" in kind:
+        pytest.importorskip("airflow.providers.apache.hive")
     assert kind in found, errors[-3000:]
     assert len(found[kind]) <= MOST, f"{len(found[kind])} modules with the lock held: {found[kind][:20]}"

@@ -258,6 +258,7 @@ class TestDeleted:
 
     @pytest.fixture
     def hook(self, monkeypatch: pytest.MonkeyPatch) -> Any:
+        pytest.importorskip("airflow.providers.cncf.kubernetes")
         made = MagicMock()
         for kind in (KubernetesPod, KubernetesJob, SparkApplication):
             monkeypatch.setattr(kind, "hook", lambda self: made)

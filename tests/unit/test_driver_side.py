@@ -7,6 +7,8 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
+
+pytest.importorskip("py4j", reason="Spark is an extra")
 from py4j.protocol import Py4JError
 
 from airflow_hivelock.spark import driver_side

@@ -11,6 +11,7 @@ from pathlib import Path
 
 EXAMPLES = Path(__file__).parents[3] / "dags_examples"
 NAMED = ("apache-airflow", "apache-airflow-task-sdk", "apache-airflow-providers-apache-spark")
+OF_OTHER_EXTRAS = ("airflow.providers.openlineage", "py4j")
 OTHERS = ("apache-airflow-providers-common-compat", "kazoo", "psutil", "psycopg", "sqlalchemy", "sqlglot")
 
 
@@ -29,7 +30,11 @@ def imports() -> None:
     import airflow_hivelock
 
     for module in pkgutil.walk_packages(airflow_hivelock.__path__, "airflow_hivelock."):
-        importlib.import_module(module.name)
+        try:
+            importlib.import_module(module.name)
+        except ModuleNotFoundError as error:
+            if error.name not in OF_OTHER_EXTRAS:
+                raise
     for name in airflow_hivelock.__all__:
         getattr(airflow_hivelock, name)
 
