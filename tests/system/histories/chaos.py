@@ -80,7 +80,7 @@ class Chaos:
     def free(self, manager: LockManager) -> None:
         """Force-release what dead workers held, and what no worker knows that it holds; tried again while the store is away.
 
-        What a worker sent before it was killed may be granted after this. So it is called once more at the end.
+        The server can still grant the last request of a killed worker. So the judge calls this once more.
         """
         unknown = {owner for log in self.directory.glob("unknown-*") for owner in log.read_text().split()}
 
