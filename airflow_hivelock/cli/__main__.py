@@ -1,6 +1,8 @@
 """``python -m airflow_hivelock.cli``: the same as ``airflow hivelock``, also if Airflow has no commands of providers."""
 
-from airflow_hivelock.cli.command import main_in_airflow
+import sys
+
+from airflow_hivelock.cli import main
 
 if __name__ == "__main__":
-    main_in_airflow()
+    sys.exit(main(in_airflow=True))

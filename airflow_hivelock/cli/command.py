@@ -10,7 +10,7 @@ import ast
 import os
 import sys
 from importlib.metadata import version
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from airflow_hivelock.locks.hive.properties import seconds
 from airflow_hivelock.locks.model import MAX_LEASE_S
@@ -238,7 +238,7 @@ def _open(url: str | None, hive_site: str | None, metastore: str | None) -> Open
     )
 
 
-def main_in_airflow(argv: Sequence[str] | None = None) -> None:
+def main_in_airflow(argv: Sequence[str] | None = None) -> NoReturn:
     """Run ``python -m airflow_hivelock.cli``, for an Airflow that does not support commands of providers."""
     _in_airflow(_parser("python -m airflow_hivelock.cli", _CONNECTION_OPTIONS).parse_args(argv))
 
@@ -259,7 +259,7 @@ def get_cli_commands() -> list[CLICommand]:
     ]
 
 
-def _in_airflow(args: argparse.Namespace) -> None:
+def _in_airflow(args: argparse.Namespace) -> NoReturn:
     def connect() -> Opened:
         from airflow_hivelock import comms, compat
         from airflow_hivelock.cli.shell import Opened

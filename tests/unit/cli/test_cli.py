@@ -180,11 +180,20 @@ def interruptible() -> Iterator[None]:
     signal.signal(signal.SIGINT, before)
 
 
+SCRIPT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["scripts"]["hivelock"]
+
+
 @pytest.mark.usefixtures("interruptible")
-def test_ctrl_c_during_the_imports_prints_no_traceback() -> None:
+@pytest.mark.parametrize(
+    "start",
+    [
+        "from {} import {} as main; sys.exit(main())".format(*SCRIPT.split(":")),
+        "import runpy; runpy.run_module('airflow_hivelock.cli', run_name='__main__')",
+    ],
+    ids=["script", "module"],
+)
+def test_ctrl_c_during_the_imports_prints_no_traceback(start: str) -> None:
     """The imports take most of the first half second."""
-    script = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["scripts"]["hivelock"]
-    module, _, function = script.partition(":")
     interrupted = f"""
 import signal, sys
 
@@ -194,8 +203,7 @@ class Interrupted:
             signal.raise_signal(signal.SIGINT)
 
 sys.meta_path.insert(0, Interrupted())
-from {module} import {function}
-sys.exit({function}())
+{start}
 """
     ended = subprocess.run([sys.executable, "-c", interrupted], capture_output=True, text=True, check=False)
     assert (ended.returncode, ended.stdout, ended.stderr) == (130, "", "")
