@@ -14,6 +14,7 @@ from airflow_hivelock.locks import rules
 from airflow_hivelock.locks.errors import InvalidRequest
 from airflow_hivelock.locks.invalid import MAX_REASON_LENGTH, printable
 from airflow_hivelock.operators.arguments import (
+    as_written,
     check_connection,
     check_lists,
     check_objects,
@@ -87,6 +88,7 @@ class HiveForceUnlockOperator(BaseOperator):
                 raise InvalidRequest(f"{self.task_id}: {name}={value!r} must be a list of names, as in [{value!r}]")
         check_connection(vars(self))
         check_objects(self, self.objects or ())
+        self._check_ids(as_written(self.leases or ()))
         check_switch(vars(self), "stale")
         if not is_rendered(self.min_age):
             check_span({"task_id": self.task_id, "min_age": self.min_age}, "min_age")
@@ -94,6 +96,13 @@ class HiveForceUnlockOperator(BaseOperator):
             check_switch({"task_id": self.task_id, "dry_run": self.only_report}, "dry_run")
         if not is_rendered(self.reason):
             self._check_reason()
+
+    def _check_ids(self, ids: Sequence[str]) -> None:
+        for lease_id in ids:
+            if not str(lease_id).strip():
+                raise InvalidRequest(
+                    f"{self.task_id}: leases has an empty id, {lease_id!r}. SHOW LEASE * lists the ids of the leases"
+                )
 
     def _check_reason(self) -> None:
         # A native template can turn a text such as "42" into a number.
@@ -117,6 +126,7 @@ class HiveForceUnlockOperator(BaseOperator):
                     f"{self.task_id}: {name} is {names!r:.200}, not a list of names. If it is a template, put it in a list, as in "
                     f"['{{{{ … }}}}'], or set render_template_as_native_obj=True in the DAG"
                 )
+        self._check_ids(self.leases or ())
         report: dict[str, list[dict[str, str]]] = {"freed": [], "left": []}
         if names_nothing(self, self._given):
             return report

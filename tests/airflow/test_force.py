@@ -274,6 +274,18 @@ def test_a_template_that_became_no_list_of_names_frees_nothing(wrong: dict[str, 
     assert manager.leases()
 
 
+@pytest.mark.parametrize("empty", ["", " "])
+def test_an_empty_id_of_a_lease_is_refused(empty: str, manager: LockManager) -> None:
+    """The log had "no lease  is held", with a gap in place of the id."""
+    said = f"^force: leases has an empty id, {empty!r}. SHOW LEASE \\* lists the ids"
+    with pytest.raises(InvalidRequest, match=said):
+        HiveForceUnlockOperator(task_id="force", leases=["12", empty])
+    operator = HiveForceUnlockOperator(task_id="force", leases=["{{ id }}"])
+    operator.leases = [empty]
+    with pytest.raises(InvalidRequest, match=said):
+        HiveForceUnlockOperator.execute.__wrapped__(operator, Context())  # type: ignore[attr-defined]
+
+
 @pytest.mark.parametrize("name", ["leases", "objects"])
 def test_a_list_that_another_task_has_not_returned_frees_nothing(name: str, manager: LockManager, lines: Lines) -> None:
     """None means all, so it freed the leases of every owner."""
