@@ -15,6 +15,7 @@ from airflow_hivelock.locks.errors import InvalidRequest
 from airflow_hivelock.locks.invalid import MAX_REASON_LENGTH, printable
 from airflow_hivelock.operators.arguments import (
     as_written,
+    check_callbacks,
     check_connection,
     check_lists,
     check_objects,
@@ -86,6 +87,7 @@ class HiveForceUnlockOperator(BaseOperator):
         for name, value in (("leases", self.leases), ("objects", self.objects)):
             if value is not None and not is_rendered(value) and not isinstance(value, list | tuple):
                 raise InvalidRequest(f"{self.task_id}: {name}={value!r} must be a list of names, as in [{value!r}]")
+        check_callbacks(vars(self))
         check_connection(vars(self))
         check_objects(self, self.objects or ())
         self._check_ids(as_written(self.leases or ()))

@@ -17,7 +17,14 @@ from airflow_hivelock.locks.invalid import printable
 from airflow_hivelock.locks.model import Lease
 from airflow_hivelock.locks.pending import Patience
 from airflow_hivelock.operators.acquiring import AcquiresLocks
-from airflow_hivelock.operators.arguments import check_connection, check_lists, check_objects, check_span, names_nothing
+from airflow_hivelock.operators.arguments import (
+    check_callbacks,
+    check_connection,
+    check_lists,
+    check_objects,
+    check_span,
+    names_nothing,
+)
 from airflow_hivelock.operators.force_unlock import by_whom
 from airflow_hivelock.operators.passed import check_lease, current_lease, is_foreign
 from airflow_hivelock.operators.releasing import (
@@ -151,6 +158,7 @@ class HiveUnlockOperator(Linked, ReleasesLocks, BaseOperator):
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
+        check_callbacks(vars(self))
         check_span({"task_id": self.task_id, "work_timeout": work_timeout}, "work_timeout")
         if lease is None:
             raise InvalidRequest(

@@ -171,6 +171,13 @@ def test_a_callback_that_is_no_function_is_refused(cls: Any, name: str, wrong: A
     cls(**TASK, writes=["dw.t"], **{name: [release_locks, print]})
 
 
+@pytest.mark.parametrize("cls", [HiveUnlockOperator, HiveForceUnlockOperator])
+def test_a_callback_that_is_no_function_is_refused_after_the_work_too(cls: Any) -> None:
+    with pytest.raises(InvalidRequest, match=r"^t: on_failure_callback is not a function\. Remove the quotes"):
+        cls(**TASK, on_failure_callback="release_locks")
+    cls(**TASK, on_failure_callback=[release_locks, print])
+
+
 @pytest.mark.parametrize("cls", [HiveLockOperator, LockedBash])
 @pytest.mark.parametrize(("options", "said"), WRONG_TERMS, ids=str)
 def test_terms_that_cannot_be_meant_are_refused(cls: Any, options: dict[str, Any], said: str) -> None:
