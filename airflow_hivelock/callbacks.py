@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 import structlog
 
 from airflow_hivelock import comms, metrics
+from airflow_hivelock.hooks import HiveLockHook
+from airflow_hivelock.links import connection_of
 from airflow_hivelock.locks.errors import CannotTell
 from airflow_hivelock.locks.invalid import printable
 from airflow_hivelock.operators.releasing import Instances, acquires, holds_for_others, leases_of, work_under
@@ -40,9 +42,24 @@ def release_locks(context: Any) -> None:
 
 
 def _release_run(dag: Any, run_id: str) -> None:
+    if not all(hasattr(task, "operator_class") for task in dag.tasks):
+        _release_tested(dag, run_id)
+        return
     for task in filter(acquires, dag.tasks):
         work = work_under(task) if holds_for_others(task) else [task]
         _release(task, leases_of(task, run_id), run_id, work)
+
+
+def _release_tested(dag: Any, run_id: str) -> None:
+    """Release the locks of a run of ``dag.test()``. It passes the serialized DAG, without classes, when all tasks have
+    ended."""
+    for conn_id in {conn_id for task in dag.tasks if (conn_id := connection_of(task))}:
+        hook = HiveLockHook(conn_id)
+        manager = hook.manager()
+        for lease in manager.leases():
+            owner = Owner.parse(lease.owner)
+            if owner and (owner.installation, owner.dag_id, owner.run_id) == (hook.installation, dag.dag_id, run_id):
+                _release_ended(manager, lease)
 
 
 def _release_task(context: Any) -> None:
@@ -93,16 +110,21 @@ def _release(
         working = unfinished(owner.map_index if owner else -1)
         if working:
             _keep(lease, f"these tasks have not ended: {', '.join(working)}")
-            continue
-        try:
-            alive = running(lease.works)
-        except CannotTell as error:
-            alive = [str(error)]
-        if alive:
-            _keep(lease, f"its work may still run: {', '.join(alive)}")
-        elif manager.release(lease):
-            log.info("Released lease %s of %s", lease.id, printable(lease.owner))
-            metrics.released(lease.since)
+        else:
+            _release_ended(manager, lease)
+
+
+def _release_ended(manager: LockManager, lease: Lease) -> None:
+    """Release *lease*, whose tasks have ended, unless its work may still run."""
+    try:
+        alive = running(lease.works)
+    except CannotTell as error:
+        alive = [str(error)]
+    if alive:
+        _keep(lease, f"its work may still run: {', '.join(alive)}")
+    elif manager.release(lease):
+        log.info("Released lease %s of %s", lease.id, printable(lease.owner))
+        metrics.released(lease.since)
 
 
 def _keep(lease: Lease, why: str) -> None:

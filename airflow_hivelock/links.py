@@ -41,11 +41,16 @@ class HiveLocksLink(BaseOperatorLink):
     name = "Hive locks"
 
     def get_link(self, operator: Any, *, ti_key: TaskInstanceKey) -> str:
-        connection = getattr(operator, "hivelock_conn_id", None)
-        if connection is None and hasattr(operator, "partial_kwargs"):
-            # Airflow adds default_args only to the operators of single map indexes. The API server has none of these.
-            connection = {**(operator.dag.default_args or {}), **operator.partial_kwargs}.get("hivelock_conn_id")
-        return page_link(ti_key, connection)
+        return page_link(ti_key, connection_of(operator))
+
+
+def connection_of(operator: Any) -> str | None:
+    """The id of the operator's connection, mapped or not, serialized or not. None: it names none."""
+    connection: str | None = getattr(operator, "hivelock_conn_id", None)
+    if connection is None and hasattr(operator, "partial_kwargs"):
+        # Airflow adds default_args only to the operators of single map indexes. The API server has none of these.
+        connection = {**(operator.dag.default_args or {}), **operator.partial_kwargs}.get("hivelock_conn_id")
+    return connection
 
 
 def with_ours(links: Collection[BaseOperatorLink]) -> Collection[BaseOperatorLink]:

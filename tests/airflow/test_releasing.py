@@ -6,6 +6,8 @@ from datetime import timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+import pytest
+from airflow.providers.standard.operators.bash import BashOperator
 from airflow.providers.standard.operators.empty import EmptyOperator
 from airflow.sdk import task
 
@@ -119,3 +121,15 @@ class TestCallbackInTheTask:
             lock >> job()
         assert run(releases, logical_date=DAY).state == "success"
         assert held == [3]
+
+
+@pytest.mark.parametrize("command", ["true", "false"])
+def test_a_callback_of_the_dag_releases_in_dag_test_too(command: str, manager: LockManager, run: Run) -> None:
+    """dag.test() passes the serialized DAG: "'HiveLockOperator' object has no attribute 'operator_class'"."""
+    other = manager.acquire(owner="here/releases/another_run/lock/-1", writes=["dw.other"])
+    with dag(on_success_callback=release_locks, on_failure_callback=release_locks) as releases:
+        lock = HiveLockOperator(task_id="lock", **NAMES)
+        lock >> BashOperator(task_id="work", bash_command=command)
+        HiveLockOperator.partial(task_id="mapped").expand(writes=[["dw.a"], ["dw.b"]])
+    run(releases, logical_date=DAY)
+    assert [lease.id for lease in manager.leases()] == [other.id]
