@@ -8,7 +8,7 @@ import os
 import re
 import sys
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tabulate import tabulate
 
@@ -18,12 +18,21 @@ from airflow_hivelock.locks.invalid import printable
 if TYPE_CHECKING:
     from airflow_hivelock.locks.statements.statement import Result
 
-_CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+# Without the tab and the line feed, which the formats write. The others change the direction or the lines of a text.
+_CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
 
 
 def shown(text: str) -> str:
-    """Return *text* without control characters, because text from the lock store could control the terminal."""
-    return _CONTROL.sub("\N{REPLACEMENT CHARACTER}", text)
+    """Return *text* with escapes such as ``\\x1b`` for control characters, except tabs and line feeds.
+
+    Text from the lock store could control a terminal, and a pipe, a task's log or a CI log also ends at one.
+    """
+    return _CONTROL.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
+
+
+def _json(records: list[dict[str, Any]], *, ascii_only: bool) -> str:
+    """Return *records* in JSON. It has JSON's own escapes for control characters, so that the values stay the same."""
+    return _CONTROL.sub(lambda found: f"\\u{ord(found[0]):04x}", json.dumps(records, ensure_ascii=ascii_only))
 
 
 def print_result(result: Result, output: str) -> None:
@@ -36,7 +45,7 @@ def print_result(result: Result, output: str) -> None:
         return
     if output == "json":
         unicode = codecs.lookup(sys.stdout.encoding).name == "utf-8"
-        text = json.dumps(result.records(), ensure_ascii=not unicode)
+        text = _json(result.records(), ascii_only=not unicode)
     elif output == "hive" and result.text is not None:
         text = result.text
     else:
@@ -46,7 +55,7 @@ def print_result(result: Result, output: str) -> None:
         ]
         text = tabulate(rows, result.columns, "simple", disable_numparse=True)
     if text:
-        _write(shown(text) if sys.stdout.isatty() else text)
+        _write(shown(text))
 
 
 def print_text(text: str) -> None:

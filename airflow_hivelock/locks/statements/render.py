@@ -1,4 +1,4 @@
-"""Prints results as Hive does, byte for byte.
+"""Formats results as Hive does, byte for byte. The command line then replaces control characters by escapes.
 
 Two errors of Hive 2.3 are not copied. Hive prints only the lower byte of each character; this module prints UTF-8. In
 Hive, ``SHOW LOCKS t PARTITION (…)`` finds no lock if the partition's name has escapes.
