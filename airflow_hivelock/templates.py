@@ -101,7 +101,8 @@ class StrictNames:
                 f"{content!r} cannot be rendered, because a value is missing in this run: {error}{dateless}"
             ) from error
         except jinja2.TemplateSyntaxError as error:
-            raise InvalidRequest(f"{content!r} is not a valid template: {error}. Correct it") from error
+            why = str(error).rstrip(".")  # Jinja ends only some of its messages with a full stop
+            raise InvalidRequest(f"{content!r} is not a valid template: {why}. Correct it") from error
         if content is not self.lock_sql and "{{" in str(rendered):
             raise InvalidRequest(
                 f"{content!r} renders to {rendered!r}, which still contains a template. Airflow does not render the result again. "

@@ -98,7 +98,7 @@ def test_a_name_that_the_triggerer_cannot_render_is_rendered_on_a_worker(templat
 
 @pytest.mark.parametrize("template", ["{{ ds }", "{{ ds | unknown_filter }}"])
 def test_a_template_that_jinja_cannot_read_is_named(template: str) -> None:
-    with pytest.raises(InvalidRequest, match=r"^\['dw\.delays/dt=.*'\] is not a valid template: .*\. Correct it$"):
+    with pytest.raises(InvalidRequest, match=r"^\['dw\.delays/dt=.*'\] is not a valid template: .*[^.]\. Correct it$"):
         lock([f"dw.delays/dt={template}"]).render_template_fields({})
 
 
