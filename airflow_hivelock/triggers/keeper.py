@@ -60,6 +60,9 @@ REPEAT_S = 600.0
 SETTLE_S = 30.0
 """The time between the end of a run and the end of its leases, in seconds: Airflow needs seconds to stop a task."""
 
+RUNS_S = 30.0
+"""The time that Airflow has to report the runs of all suspect leases, in seconds. The next round starts after it."""
+
 AT_ONCE = 100
 """The most runs in one question to Airflow."""
 
@@ -167,9 +170,13 @@ class HiveLockKeeper(BaseEventTrigger):
         )
         suspects = {lease.id: why for (_, lease), why in zip(over, whys, strict=True) if why}
         suspects |= await free_drivers(manager, hook.installation, leases, now, self._checks, self.log)
-        for owner, lease in owned:
-            if _is_due(lease, now) and not (lease.id in suspects and await self._lapses(owner)):
+        due = [(owner, lease) for owner, lease in owned if _is_due(lease, now)]
+        for _, lease in due:
+            if lease.id not in suspects:
                 await self._renew(manager, lease)
+        # Only now: other leases could expire while Airflow is silent about the runs of the suspects.
+        for lease in await self._still_needed([(owner, lease) for owner, lease in due if lease.id in suspects]):
+            await self._renew(manager, lease)
         for waiter in gone:
             if await self._threads.run(manager.forget_deferred, waiter.owner, waiter.attempt):
                 self.log.info("Removed the deferred request of %s, because its task is over", printable(waiter.owner))
@@ -262,6 +269,19 @@ class HiveLockKeeper(BaseEventTrigger):
                 self.log.info("Keeping lease %s of %s: %s", lease.id, printable(lease.owner), verdict.reason)
             return None
         return await self._checks.free(manager, installation, lease, verdict, self.log)
+
+    async def _still_needed(self, suspects: Sequence[tuple[Owner, Lease]]) -> list[Lease]:
+        """The suspect leases to renew: those whose run is not over, or whose run Airflow does not report in time."""
+        until = asyncio.get_running_loop().time() + RUNS_S
+
+        async def lapses(owner: Owner) -> bool:
+            with suppress(TimeoutError):
+                async with asyncio.timeout_at(until):
+                    return await self._lapses(owner)
+            return False
+
+        answers = await asyncio.gather(*(lapses(owner) for owner, _ in suspects))
+        return [lease for (_, lease), lapse in zip(suspects, answers, strict=True) if not lapse]
 
     async def _lapses(self, owner: Owner) -> bool:
         """Whether a suspect lease of *owner* may expire, because its run is over."""

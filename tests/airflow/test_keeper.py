@@ -14,7 +14,9 @@ from airflow_hivelock import comms
 from airflow_hivelock.locks import InvalidRequest
 from airflow_hivelock.locks.errors import CannotTell
 from airflow_hivelock.spec import Owner
+from airflow_hivelock.triggers import keeper as module
 from airflow_hivelock.triggers.keeper import HiveLockKeeper
+from airflow_hivelock.work.stale import Verdict
 
 if TYPE_CHECKING:
     from airflow_hivelock.locks import Lease, LockManager
@@ -99,3 +101,28 @@ async def test_a_connection_that_cannot_be_found_while_airflow_is_silent_is_gone
     with pytest.raises(InvalidRequest, match="does not exist"):
         await keeper._keep()
     assert len(renewed) == 6
+
+
+async def test_silence_about_the_runs_of_suspects_delays_no_other_renewal(
+    airflow: Supervisor, renewed: list[str], manager: LockManager, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Airflow falls silent after it has reported the tasks. Each suspect's run cost a wait of its own, up to 120 s."""
+    keeper = HiveLockKeeper()
+    *suspects, working = manager.leases()
+    asked_after: list[list[str]] = []
+
+    async def judge(*_: Any) -> Any:
+        return {lease.id: Verdict(True, "its task is unknown", unknown=True) for lease in suspects}, []
+
+    async def run_of(_: Owner) -> Any:
+        asked_after.append(list(renewed))
+        await asyncio.get_running_loop().create_future()
+
+    monkeypatch.setattr(keeper, "_judge", judge)
+    monkeypatch.setattr(comms, "run_of", run_of)
+    monkeypatch.setattr(module, "SETTLE_S", 0.0)
+    monkeypatch.setattr(module, "RUNS_S", 0.1, raising=False)
+    async with asyncio.timeout(20):
+        assert set(await keeper._keep()) == {lease.id for lease in suspects}
+    assert asked_after == [[working.owner]] * len(suspects), "all were asked about at once, after the other renewals"
+    assert renewed == [working.owner, *(lease.owner for lease in suspects)]
