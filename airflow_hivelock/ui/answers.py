@@ -316,7 +316,7 @@ _PROBLEMS = {
     404: "There is no such connection, or no such lease any more",
     409: "The object of a reservation is in use",
     422: "The request is malformed",
-    503: "The lock store does not answer",
+    503: "The lock store does not answer. For a change, the text tells whether its outcome is unknown",
 }
 
 

@@ -11,14 +11,8 @@ from fastapi import FastAPI, HTTPException, Request, Response
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import FileResponse, JSONResponse
 
-from airflow_hivelock.locks.errors import (
-    AccessDenied,
-    HiveLockError,
-    InvalidRequest,
-    StoreCorrupted,
-    Unsupported,
-)
-from airflow_hivelock.ui import access, api
+from airflow_hivelock.locks.errors import HiveLockError, InvalidRequest, Unsupported
+from airflow_hivelock.ui import access, api, problems
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -37,16 +31,6 @@ HEADERS = {
     "Referrer-Policy": "same-origin",
     "Cache-Control": "no-cache",
 }
-
-SILENT = {
-    AccessDenied: "The lock store refuses Airflow's API server. Correct the credentials of the connection, or "
-    "the store's permissions.",
-    StoreCorrupted: "The lock store contains data that this version cannot read. Upgrade airflow-hivelock on the API server, or "
-    "check the data there.",
-    HiveLockError: "The lock store does not answer. Leases stay held and running jobs continue, but no lock is granted or "
-    "released. A waiting task fails after ten minutes. Check that the store is up, and that the API server reaches it.",
-}
-ASK_WHY = "On the API server's host, airflow hivelock --conn-id {} -e \"SHOW LOCKS\" shows the reason. So does the API server's log."
 
 app = FastAPI(
     title="Hive locks",
@@ -70,9 +54,7 @@ async def _refused(request: Request, error: HiveLockError) -> JSONResponse:
     if isinstance(error, InvalidRequest | Unsupported):
         return JSONResponse({"detail": str(error)}, 400)
     log.warning("The page cannot look at the lock store: %s", error)  # not shown to the user, because it names servers
-    message = next(message for kind, message in SILENT.items() if isinstance(error, kind))
-    connection_id = request.path_params.get("connection_id", "")
-    return JSONResponse({"detail": f"{message} {ASK_WHY.format(connection_id)}"}, 503)
+    return JSONResponse({"detail": problems.silent(error, request.path_params.get("connection_id", ""))}, 503)
 
 
 @app.exception_handler(RequestValidationError)

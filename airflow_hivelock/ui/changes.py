@@ -3,7 +3,6 @@ right."""
 
 from __future__ import annotations
 
-import secrets
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -12,7 +11,6 @@ from fastapi import APIRouter, Depends, Header, HTTPException
 from pydantic import BaseModel, Field
 
 from airflow_hivelock import metrics
-from airflow_hivelock.hooks import HiveLockHook
 from airflow_hivelock.locks import reservations
 from airflow_hivelock.locks.errors import LockTimeout
 from airflow_hivelock.locks.invalid import printable
@@ -22,11 +20,13 @@ from airflow_hivelock.locks.statements import render
 from airflow_hivelock.locks.statements.session import StatementSession
 from airflow_hivelock.operators.passed import dag_of_work
 from airflow_hivelock.ui import access, answers, hiding, looks
+from airflow_hivelock.ui.change_pool import ChangePool
 from airflow_hivelock.work import hosts
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from airflow_hivelock.hooks import HiveLockHook
     from airflow_hivelock.locks import LockManager
     from airflow_hivelock.locks.model import Group, Lease
     from airflow_hivelock.work.hosts import HostWork
@@ -34,6 +34,8 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 log = structlog.get_logger(__name__)
+
+pool = ChangePool(looks.PATIENCE_S)
 
 _LEASES = (("current",), ("audit",), ("leases",))
 """The reads that a change of a lease or of a request makes old."""
@@ -101,10 +103,13 @@ async def release(connection_id: str, lease_id: str, reason: Reason, user: Any =
         looks.permitted(hook.manager().find(lease_id), hook.installation, user)
         return hook.manager().force_release(lease_id, reason=reason.reason.strip(), user=who)
 
-    freed = await _changed(connection_id, free, *_LEASES, ("lease", lease_id))
-    if freed:
-        metrics.force_released()
-        _log("Lease %s freed by force by %s: %s", lease_id, who, reason.reason)
+    def note(freed: bool) -> None:
+        if freed:
+            metrics.force_released()
+            _log("Lease %s freed by force by %s: %s", lease_id, who, reason.reason)
+
+    what = f"the release of lease {lease_id}"
+    freed = await _changed(connection_id, what, free, note, *_LEASES, ("lease", lease_id))
     return {"freed": freed}
 
 
@@ -116,10 +121,13 @@ async def release_hive(connection_id: str, hive: HiveId, user: Any = access.MAY_
     def free(hook: HiveLockHook) -> int:
         return len(hook.manager().force_unlock(hive.id, reason=hive.reason.strip(), user=who))
 
-    freed = await _changed(connection_id, free, *_LEASES, ("holders",))
-    if freed:
-        metrics.force_released()
-        _log("Locks of %s in Hive freed by force by %s: %s", hive.id, who, hive.reason)
+    def note(freed: int) -> None:
+        if freed:
+            metrics.force_released()
+            _log("Locks of %s in Hive freed by force by %s: %s", hive.id, who, hive.reason)
+
+    what = f"the release of the locks of {hive.id} in Hive"
+    freed = await _changed(connection_id, what, free, note, *_LEASES, ("holders",))
     return {"freed": freed}
 
 
@@ -147,8 +155,11 @@ async def set_group(connection_id: str, group: GroupSettings, user: Any = access
         _check_group(group.name, user)
         return hook.manager().set_group(**given)
 
-    stored = await _changed(connection_id, put, ("groups",), ("audit",))
-    _log("Group %s set to %s by %s: %s", stored.name, stored, given["user"], group.reason)
+    def note(stored: Group) -> None:
+        _log("Group %s set to %s by %s: %s", stored.name, stored, given["user"], group.reason)
+
+    what = f"the change of the limit of group {group.name}"
+    stored = await _changed(connection_id, what, put, note, ("groups",), ("audit",))
     return {"leases": stored.leases}
 
 
@@ -161,8 +172,11 @@ async def drop_group(connection_id: str, group: DroppedGroup, user: Any = access
         _check_group(group.name, user)
         return hook.manager().drop_group(**given)
 
-    dropped = await _changed(connection_id, drop, ("groups",), ("audit",))
-    _log("Limit of group %s dropped by %s: %s", group.name, given["user"], group.reason)
+    def note(_: bool) -> None:
+        _log("Limit of group %s dropped by %s: %s", group.name, given["user"], group.reason)
+
+    what = f"the removal of the limit of group {group.name}"
+    dropped = await _changed(connection_id, what, drop, note, ("groups",), ("audit",))
     return {"dropped": dropped}
 
 
@@ -176,30 +190,42 @@ def _check_group(name: str, user: Any) -> None:
 async def withdraw(connection_id: str, asked: Withdrawal, user: Any = access.MAY_RELEASE) -> dict[str, bool]:
     """Withdraw a request that waits for locks or for a lease of its group."""
     reason, who = asked.reason.strip(), access.user_name(user)
-    done = await _of_owner(
-        connection_id, asked.owner, user, lambda manager: manager.force_withdraw(asked.owner, reason=reason, user=who)
-    )
-    if done:
-        _log("The request of %s withdrawn by %s: %s", asked.owner, who, reason)
-    return {"withdrawn": done}
+
+    def withdraw(manager: LockManager) -> bool:
+        return manager.force_withdraw(asked.owner, reason=reason, user=who)
+
+    def note(done: bool) -> None:
+        if done:
+            _log("The request of %s withdrawn by %s: %s", asked.owner, who, reason)
+
+    what = f"the withdrawal of the request of {asked.owner}"
+    return {"withdrawn": await _of_owner(connection_id, asked.owner, what, user, withdraw, note)}
 
 
 @router.post("/{connection_id}/requests/priority", **answers.gives(answers.PriorityChangedAnswer))
 async def change_priority(connection_id: str, asked: NewPriority, user: Any = access.MAY_RELEASE) -> dict[str, bool]:
     """Change the priority of a request that waits for its locks."""
     reason, who = asked.reason.strip(), access.user_name(user)
-    done = await _of_owner(
-        connection_id,
-        asked.owner,
-        user,
-        lambda manager: manager.force_priority(asked.owner, asked.priority, reason=reason, user=who),
-    )
-    if done:
-        _log("The request of %s gets priority %d by %s: %s", asked.owner, asked.priority, who, reason)
-    return {"changed": done}
+
+    def change(manager: LockManager) -> bool:
+        return manager.force_priority(asked.owner, asked.priority, reason=reason, user=who)
+
+    def note(done: bool) -> None:
+        if done:
+            _log("The request of %s gets priority %d by %s: %s", asked.owner, asked.priority, who, reason)
+
+    what = f"the change of the priority of the request of {asked.owner}"
+    return {"changed": await _of_owner(connection_id, asked.owner, what, user, change, note)}
 
 
-async def _of_owner(connection_id: str, owner: str, user: Any, change: Callable[[LockManager], bool]) -> bool:
+async def _of_owner(
+    connection_id: str,
+    owner: str,
+    what: str,
+    user: Any,
+    change: Callable[[LockManager], bool],
+    note: Callable[[bool], None],
+) -> bool:
     """Change the request of an owner whose DAG *user* may see."""
 
     def act(hook: HiveLockHook) -> bool:
@@ -207,7 +233,7 @@ async def _of_owner(connection_id: str, owner: str, user: Any, change: Callable[
             raise HTTPException(403, "Forbidden")
         return change(hook.manager())
 
-    return await _changed(connection_id, act, *_LEASES)
+    return await _changed(connection_id, what, act, note, *_LEASES)
 
 
 @router.post("/{connection_id}/reservations", **answers.gives(answers.ReservedAnswer))
@@ -228,8 +254,11 @@ async def reserve(connection_id: str, wanted: Reservation, user: Any = access.MA
                 409, f"{target} is in use. On the command line, a reservation waits for running work: {statement}"
             ) from None
 
-    lease = await _changed(connection_id, take, *_LEASES, ("holders",))
-    _log("%s reserved by %s, with lease %s: %s", wanted.object, who, lease.id, reason)
+    def note(lease: Lease) -> None:
+        _log("%s reserved by %s, with lease %s: %s", wanted.object, who, lease.id, reason)
+
+    what = f"the reservation of {wanted.object.strip()}"
+    lease = await _changed(connection_id, what, take, note, *_LEASES, ("holders",))
     return {"lease": lease.id}
 
 
@@ -243,9 +272,12 @@ async def host_gone(connection_id: str, gone: HostGone, user: Any = access.MAY_R
         found = on_host(gone.host, manager.leases(), hook.installation, user)
         return [each.lease.id for each in hosts.declare_gone(manager, found, reason=gone.reason.strip(), user=who)]
 
-    ended = await _changed(connection_id, declare, *_LEASES)
-    looks.reads.forget(*((connection_id, "lease", lease_id) for lease_id in ended))
-    _log("Host %s declared gone by %s, with %d works: %s", gone.host, who, len(ended), gone.reason)
+    def note(ended: list[str]) -> None:
+        looks.reads.forget(*((connection_id, "lease", lease_id) for lease_id in ended))
+        _log("Host %s declared gone by %s, with %d works: %s", gone.host, who, len(ended), gone.reason)
+
+    what = f"the declaration that host {gone.host} is gone"
+    ended = await _changed(connection_id, what, declare, note, *_LEASES)
     return {"ended": len(ended)}
 
 
@@ -254,15 +286,26 @@ def _log(text: str, *values: object) -> None:
     log.info(text, *(printable(value) if isinstance(value, str) else value for value in values))
 
 
-async def _changed(connection_id: str, change: Callable[[HiveLockHook], T], *reads: tuple[str, ...]) -> T:
+async def _changed(
+    connection_id: str,
+    what: str,
+    change: Callable[[HiveLockHook], T],
+    note: Callable[[T], None],
+    *reads: tuple[str, ...],
+) -> T:
     """Make a *change* to the lock store in a thread, and return its result.
 
+    :param what: the change in words, as in "the release of lease 12".
+    :param note: logs and counts the change.
     :param reads: what the next request reads again. Otherwise the page would still show a released lease for a while.
     """
     await looks.checked(connection_id)
-    result = await looks.reads.ask((connection_id, secrets.token_hex(8)), lambda: change(HiveLockHook(connection_id)))
-    looks.reads.forget(*((connection_id, *read) for read in reads))
-    return result
+
+    def end(result: T) -> None:
+        looks.reads.forget(*((connection_id, *read) for read in reads))
+        note(result)
+
+    return await pool.make(connection_id, what, change, end)
 
 
 def on_host(host: str, leases: Sequence[Lease], installation: str, user: Any) -> list[HostWork]:

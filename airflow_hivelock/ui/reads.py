@@ -115,7 +115,7 @@ class SharedReads:
                     raise StoreUnavailable(f"{MOST_UNDER_WAY} reads are under way, and none of them has been answered")
                 if shared is not None:
                     shared.before = None
-                shared = self._reads[key] = _SharedRead(self._pools[key[0]].submit(_safely, read), now, before=shared)
+                shared = self._reads[key] = _SharedRead(self._pools[key[0]].submit(safely, read), now, before=shared)
                 shared.future.add_done_callback(partial(self._end, shared))
             return shared
 
@@ -126,7 +126,7 @@ class SharedReads:
                 self._reads = {key: kept for key, kept in self._reads.items() if kept.ended is None}
 
 
-def _safely(read: Callable[[], T]) -> T:
+def safely(read: Callable[[], T]) -> T:
     """Return the result of *read*. Convert exceptions that would end the API server's process into ordinary errors."""
     try:
         return read()

@@ -15,10 +15,11 @@ with warnings.catch_warnings():
     from airflow.api_fastapi.auth.managers.simple.user import SimpleAuthManagerUser
     from fastapi.testclient import TestClient
 
-    from airflow_hivelock.ui import access, answers, hiding, holders, looks, view, works
+    from airflow_hivelock.ui import access, answers, changes, hiding, holders, looks, view, works
     from airflow_hivelock.ui import app as page
 
 from airflow_hivelock.spec import Owner
+from airflow_hivelock.ui.change_pool import ChangePool
 from airflow_hivelock.ui.reads import SharedReads
 from airflow_hivelock.work.applications import encode
 from airflow_hivelock.work.processes import Processes
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
     from airflow_hivelock.locks import LockManager
     from airflow_hivelock.locks.model import Lease
 
-__all__ = ["access", "answers", "create_auth_manager", "hiding", "holders", "looks", "page", "view", "works"]
+__all__ = ["access", "answers", "changes", "create_auth_manager", "hiding", "holders", "looks", "page", "view", "works"]
 
 Login = Callable[[str | None], TestClient]
 
@@ -58,6 +59,7 @@ def logins(monkeypatch: pytest.MonkeyPatch) -> Login:
         "AIRFLOW__API_AUTH__JWT_SECRET", "a secret of at least sixty-four bytes, for these tests and for nothing else"
     )
     monkeypatch.setattr(looks, "reads", SharedReads("store", patience_s=20))
+    monkeypatch.setattr(changes, "pool", ChangePool(patience_s=20))
     monkeypatch.setattr(looks, "asks", SharedReads("clusters", patience_s=20))
     auth = create_auth_manager()
     auth.init()

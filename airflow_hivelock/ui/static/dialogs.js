@@ -39,7 +39,7 @@ export const messageOf = (error) => (error instanceof Error ? error.message : St
  * @param {HTMLDialogElement} options.dialog
  * @param {(reason: string) => Promise<() => void>} options.act resolves to what follows once the dialog is closed
  * @param {string} options.gone the message if the server no longer knows it
- * @param {string} options.check what to check after another error
+ * @param {string} options.check what to check after an error that the server does not explain
  * @param {string} [options.kept] where the reason is kept
  * @param {boolean} [options.danger] the button warns by its colour
  */
@@ -63,8 +63,8 @@ export function reasonForm({ id, title, note, fields, dialog, act, gone, check, 
       dialog.close();
       next();
     } catch (error) {
-      const status = error instanceof Refused ? error.status : 0;
-      problem.textContent = status === 403 ? "You may not do this." : status === 404 ? gone : status === 400 || status === 409 ? messageOf(error) : `${messageOf(error)}. ${check}`;
+      const { status, explained } = error instanceof Refused ? error : { status: 0, explained: false };
+      problem.textContent = status === 403 ? "You may not do this." : status === 404 ? gone : explained ? messageOf(error) : `${messageOf(error)}. ${check}`;
       problem.hidden = false;
       button.disabled = false;
     }

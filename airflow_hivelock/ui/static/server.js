@@ -12,10 +12,12 @@ export class Refused extends Error {
   /**
    * @param {number} status of the response; 0: there was none
    * @param {string} detail
+   * @param {boolean} explained whether the server gave the detail; if not, it is unknown whether a change was made
    */
-  constructor(status, detail) {
+  constructor(status, detail, explained = false) {
     super(detail);
     this.status = status;
+    this.explained = explained;
   }
 }
 
@@ -33,8 +35,9 @@ async function call(path, options = {}) {
   }
   if (response.status === 304 || response.ok) return response;
   const { detail } = await response.json().catch(() => ({}));
-  const text = typeof detail === "string" ? detail : response.statusText;
-  throw new Refused(response.status, response.status === 401 ? "You are signed out of Airflow; reload the page" : text);
+  const explained = typeof detail === "string";
+  const text = explained ? detail : response.statusText;
+  throw new Refused(response.status, response.status === 401 ? "You are signed out of Airflow; reload the page" : text, explained);
 }
 
 /**
