@@ -55,6 +55,10 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"reads": "['dw.t']"}, "If it is a template, set render_template_as_native_obj=True"),
     ({"writes": ["dw.t/dt={ds}"]}, r"'\{ds\}' is not a plain value. .* or '%7Bds\}' if"),
     ({"writes": ["dw.t/dt=%(ds)s"]}, r"'%\(ds\)s' is not a plain value. .* or '%25\(ds\)s' if"),
+    (
+        {"reads": ["dw.t/dt=2013-01-01:2013-01-31"]},
+        r"a range as '2013-01-01\.\.2013-01-31', or '2013-01-01%3A2013-01-31' if",
+    ),
     ({"writes": ["dw.t/dt=*"]}, r"'\*' is not a plain value. .* To lock all partitions, name the table"),
     ({"reads": {"dw.t": 1}, "writes": ["dw.u"]}, "must be a list"),
     ({"writes": ["dw.t/dt"]}, "'dt' is not a partition level"),

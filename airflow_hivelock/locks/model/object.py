@@ -52,7 +52,7 @@ _PARTITION_ELSEWHERE = re.compile(
     r"(?P<database>\w+)[.@](?P<table>\w+)(?:[.@]|\s*partition\s*\(|\s+)(?P<levels>\w+\s*=.*)", re.IGNORECASE | re.DOTALL
 )
 _RANGE = re.compile(r"(?P<first>.*?)\.\.(?P<last>.*)", re.DOTALL)
-_NO_VALUE = re.compile(r"\*|(?<!\{)\{(?![{%#])|%(?:\(\w+\))?s")  # a pattern, or a placeholder that is not Jinja's
+_NO_VALUE = re.compile(r"\*|(?<!\{)\{(?![{%#])|%(?:\(\w+\))?s|^\d{4}-\d\d-\d\d:\d")  # a pattern, a template, a slice
 _WHOLE_NUMBER = re.compile(r"[0-9]{1,18}", re.ASCII)
 
 
@@ -202,10 +202,10 @@ def _values(level: str, name: str) -> Iterator[tuple[str, str]]:
             f"'{column}={kept}'"
         )
     if _NO_VALUE.search(text):
-        kept = re.sub(r"%(?=\(|s)", "%25", text).replace("{", "%7B").replace("*", "%2A")
+        kept = re.sub(r"%(?=\(|s)", "%25", text).replace("{", "%7B").replace("*", "%2A").replace(":", "%3A")
         raise InvalidRequest(
-            f"{name!r}: {text!r} is not a plain value. Write a template as '{{{{ ds }}}}', or {kept!r} if the value is "
-            "really that text. To lock all partitions, name the table"
+            f"{name!r}: {text!r} is not a plain value. Write a template as '{{{{ ds }}}}', a range as '2013-01-01..2013-01-31', or "
+            f"{kept!r} if the value is really that text. To lock all partitions, name the table"
         )
     column = unescape(column)
     bounds = _RANGE.fullmatch(text)
