@@ -9,10 +9,13 @@ shown.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from functools import lru_cache, wraps
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+T = TypeVar("T")
 
 # Replies are tuples: a look at everything takes some thousands of them.
 
@@ -39,6 +42,28 @@ class Node(NamedTuple):
 
     data: bytes
     stat: Stat
+
+
+def cached_latest(parse: Callable[[Any, Node, str], T]) -> Callable[[Any, Node, str], T]:
+    """Cache the result of *parse*, which gets a class, a node and its path, for the latest version of each node.
+
+    Each renewal makes a new version. Old versions of large records would fill the memory of a triggerer.
+    """
+
+    @lru_cache(maxsize=20_000)
+    def latest(path: str) -> list[tuple[Node, T]]:
+        return []
+
+    @wraps(parse)
+    def parsed(cls: Any, node: Node, path: str) -> T:
+        for seen, result in latest(path):
+            if seen == node:
+                return result
+        result = parse(cls, node, path)
+        latest(path)[:] = [(node, result)]
+        return result
+
+    return parsed
 
 
 class Listing(NamedTuple):

@@ -9,10 +9,10 @@ from __future__ import annotations
 import enum
 from dataclasses import dataclass, field, fields, replace
 from datetime import UTC, datetime, timedelta
-from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple
 
 from airflow_hivelock.locks import formats, validate
+from airflow_hivelock.locks.backends.zookeeper.client import cached_latest
 from airflow_hivelock.locks.calls import Call, Earlier
 from airflow_hivelock.locks.errors import StoreCorrupted
 from airflow_hivelock.locks.model import (
@@ -356,7 +356,7 @@ class Record:
             raise ValueError(f"this is the record of another owner than {self.owner!r:.80}")
 
     @classmethod
-    @lru_cache(maxsize=20_000)  # waiters and listings read the same records again and again
+    @cached_latest  # waiters and listings read the same records again and again
     def decode(cls, node: Node, path: str) -> Record:
         """Parse a record.
 
