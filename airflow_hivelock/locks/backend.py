@@ -183,7 +183,11 @@ class Acquisition(Protocol):
         ...
 
     def withdraw(self) -> None:
-        """Leave the queue, and give everything back. A lease that :meth:`step` has returned stays held."""
+        """Leave the queue, and give everything back.
+
+        That includes a lease that was granted to this request: an interrupted caller may not have received it. A lease
+        that the owner held before stays held.
+        """
         ...
 
     def hand_over(self) -> None:

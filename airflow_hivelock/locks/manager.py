@@ -97,6 +97,7 @@ class LockManager(ManagesGroups, AbstractContextManager["LockManager"]):
                 self._wait(
                     changed, pending, partial(tell, outcome) if tell and not isinstance(outcome, NeedsSlot) else None
                 )
+            return outcome
         except LockTimeout:
             raise
         except BaseException:
@@ -104,7 +105,6 @@ class LockManager(ManagesGroups, AbstractContextManager["LockManager"]):
             with suppress(StoreUnavailable):
                 pending.withdraw()
             raise
-        return outcome
 
     def begin(
         self,

@@ -255,7 +255,9 @@ class PendingLease(_Pending):
         return self._acquisition.asked
 
     def withdraw(self) -> None:
-        """Leave the queue.
+        """Leave the queue. Release the lease if this request was granted one.
+
+        A lease that the owner held before this request stays held.
 
         :raises StoreUnavailable: the store did not answer. The request leaves the queue later, without another call.
         """

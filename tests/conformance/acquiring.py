@@ -125,6 +125,25 @@ class Acquiring(Suite):
         renewed = manager.acquire(owner="me", writes=[DAY1])
         assert renewed.id != first.id
 
+    def test_a_lease_whose_caller_was_interrupted_before_it_got_it_is_given_back(
+        self, manager: LockManager, other: LockManager
+    ) -> None:
+        pending = manager.begin(rules.request("me", writes=[DAY1]), lambda: None)
+        assert isinstance(pending.poll(), Lease)
+        pending.withdraw()
+        assert other.leases() == []
+        assert other.acquire(owner="next", writes=[DAY1], timeout_s=0)
+
+    def test_an_interrupted_call_keeps_the_lease_that_its_owner_held_before(
+        self, manager: LockManager, other: LockManager
+    ) -> None:
+        manager.acquire(owner="me", writes=[DAY1])
+        pending = other.begin(rules.request("me", writes=[DAY1]), lambda: None)
+        lease = pending.poll()
+        assert isinstance(lease, Lease)
+        pending.withdraw()
+        other.verify(lease)
+
     @where(remembers=True)
     def test_a_new_plan_of_the_same_text_gets_the_lease_with_the_locks_that_it_has(
         self, manager: LockManager, other: LockManager

@@ -16,7 +16,7 @@ from airflow_hivelock.locks.backends.memory import MemoryBackend
 from airflow_hivelock.locks.errors import InvalidRequest, LeaseMismatch, LockTimeout, StoreUnavailable
 from airflow_hivelock.locks.manager import LockManager
 from airflow_hivelock.locks.model import Blocker, Lease, LockMode, LockObject
-from airflow_hivelock.locks.pending import PendingLease, PendingLook, Silent
+from airflow_hivelock.locks.pending import Patience, PendingLease, PendingLook, Silent
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -116,13 +116,6 @@ def test_a_withdrawn_place_lets_the_next_in(manager: LockManager) -> None:
     assert reader.lease()
 
 
-def test_withdrawing_too_late_keeps_the_lease(manager: LockManager) -> None:
-    waiting = begin(manager, "a", writes=(T,))
-    lease = waiting.lease()
-    waiting.pending.withdraw()
-    assert manager.lease_of("a") == lease
-
-
 def test_an_owner_cannot_ask_for_something_else_meanwhile(manager: LockManager) -> None:
     held = manager.acquire(owner="a", writes=[T])
     with pytest.raises(LeaseMismatch) as refused:
@@ -151,6 +144,19 @@ def test_an_interrupted_wait_leaves_the_queue(manager: LockManager, monkeypatch:
     with pytest.raises(KeyboardInterrupt):
         manager.acquire(owner="b", writes=[T], timeout_s=None)
     assert manager.waiters() == []
+
+
+def test_an_interrupt_between_the_grant_and_the_return_leaves_no_lease(
+    manager: LockManager, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupt(_patience: Patience) -> None:
+        assert manager.lease_of("a")
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Patience, "answered", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        manager.acquire(owner="a", writes=[T])
+    assert manager.leases() == []
 
 
 def test_an_interrupted_wait_stays_interrupted_if_the_store_is_away(

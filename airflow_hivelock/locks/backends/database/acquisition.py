@@ -96,7 +96,8 @@ class DatabaseAcquisition:
         self._began: int | None = None
         self._waited_s: float | None = None
         self.asked: datetime | None = None
-        self._undelivered = False
+        self._may_hold = False
+        self._inherited = False  # whether its owner held the lease before
         self._found: int | None = None
         self._delivering = threading.Lock()
         self.process = f"{notifier.client}{next(_numbers):016x}"
@@ -105,12 +106,12 @@ class DatabaseAcquisition:
         notifier.know(self)
 
     def step(self) -> Lease | NeedsSlot | Blocked:
-        # Until the caller has the outcome: if the answer is lost after the commit, withdraw() must end that grant.
-        self._undelivered = True
+        # withdraw() must end a grant whose answer is lost after the commit, or that an interrupted caller did not receive.
+        self._may_hold = True
         outcome = self._in_order()
         mine = outcome.record
         with self._delivering:
-            self._undelivered = False
+            self._may_hold = mine.state is State.GRANTED
             self.waits = Waits(mine.position, mine.place, mine.epoch, outcome.watch) if mine.queued else None
         if mine.state is State.GRANTED:
             return mine.lease  # with the record's locks: a new plan may name others
@@ -136,7 +137,7 @@ class DatabaseAcquisition:
     def come_back(self) -> None:
         """Join the queue again if it was removed as dead; its own next step finds the result."""
         with self._delivering:
-            self._undelivered = self._undelivered or self.waits is not None
+            self._may_hold = self._may_hold or self.waits is not None
         with suppress(Superseded, Withdrawn, InvalidRequest, StoreCorrupted):  # that step raises it as well
             self._advance(comes_back=True, only_if_removed=True)
         if self.waits is None:
@@ -192,6 +193,7 @@ class DatabaseAcquisition:
             return _TakenForDead(self.waits)
         else:
             mine = start(entered, self._request, self._asked, self.process, self._began, frees=store.frees)
+            self._inherited = False
         if mine.priority != self._request.priority:  # by a person: it stays if this process has to join again
             self._request = replace(self._request, priority=mine.priority)
         waits = mine.queued or (mine.invited and self._request.has_slot)
@@ -199,7 +201,7 @@ class DatabaseAcquisition:
             self._locks = RequestedLocks(store.tables.name, mine.owner_key, mine.locked, mine.group_key)
             return None  # it takes over a request for other locks, or starts a new one after that
         if existing and mine.place == existing.place and mine.epoch != existing.epoch:
-            self._undelivered = mine.queued
+            self._inherited = not mine.queued
             # The earlier process looks again, and finds that it is superseded.
             store.dialect.notify_process(transaction, existing.process)
             if not waits:
@@ -295,7 +297,7 @@ class DatabaseAcquisition:
             return
         if mine.queued or mine.invited or mine.state is State.AWAY:
             self._store.end(transaction, State.FREE, "queued" if mine.queued else "away", of_place=mine.place)
-        elif mine.state is State.GRANTED and self._undelivered:  # it was granted, but the answer was lost
+        elif mine.state is State.GRANTED and self._may_hold and not self._inherited:
             self._store.end(transaction, State.ENDED, "held", of_place=mine.place)
 
     def _blocked(self, outcome: Outcome) -> Blocked:

@@ -31,6 +31,7 @@ class MemoryAcquisition:
         self._request = request
         self._wake = wake
         self._epoch: int | None = None
+        self._granted: Lease | None = None
         self._begun = 0
         self._waited_s = 0.0
         self.asked: datetime | None = None
@@ -88,7 +89,7 @@ class MemoryAcquisition:
     def _grant(self, entry: Entry) -> None:
         number = next(self._requests.numbers)
         entry.until = entry.old = None
-        entry.lease = Lease(
+        entry.lease = self._granted = Lease(
             f"memory-{number}",
             number,
             self._request.attempt,
@@ -102,7 +103,8 @@ class MemoryAcquisition:
 
     def withdraw(self) -> None:
         with self._requests.lock:
-            if self._waiting():
+            entry = self._requests.entries.get(self._request.owner)
+            if entry and entry.epoch == self._epoch and (entry.lease is None or entry.lease is self._granted):
                 self._requests.remove(self._request.owner)
 
     def hand_over(self) -> None:

@@ -49,7 +49,6 @@ class MetastoreAcquisition:
         self._nonce = secrets.token_hex(4)
         self._number: int | None = None
         self._asked = False
-        self._granted = False
         self._held = False
         """Whether the owner held the lease before this request."""
         self._pauses = pauses(FIRST_RECHECK_S, math.inf, GROWTH)
@@ -87,12 +86,11 @@ class MetastoreAcquisition:
             )
             self._ask_again(client)
             return self._wait(in_the_way)
-        self._granted = True
         held = lease(mine, self._store.timeout_s)
         return replace(held, owner=self._request.owner, attempt=self._request.attempt)
 
     def withdraw(self) -> None:
-        if self._granted or not (self._asked or self._number):
+        if self._held or not (self._asked or self._number):
             return
         with self._store.client() as client:
             if self._number is None:  # the answer to the request was lost
@@ -106,9 +104,9 @@ class MetastoreAcquisition:
     def _enter(self, client: LockClient) -> bool:
         """Continue the owner's existing request, or make one; return whether it is granted."""
         if (existing := self._existing(client)) is not None:
-            self._number, self._granted = existing.id, not existing.waiting
+            self._number = existing.id
             asked_here = existing.metadata is not None and existing.metadata.nonce == self._nonce  # the answer was lost
-            self._held = self._granted and not asked_here
+            self._held = not existing.waiting and not asked_here
             return bool(client.check(existing.id))
         self._number, granted = self._ask(client)
         return granted
@@ -182,7 +180,7 @@ class MetastoreAcquisition:
         return any(row.id < number and row.metadata is not None and row.metadata.owner == owner for row in rows)
 
     def _give_back(self, client: LockClient) -> None:
-        self._granted = self._held = False
+        self._held = False
         if self._number is not None:
             client.unlock(self._number)
             self._number = None

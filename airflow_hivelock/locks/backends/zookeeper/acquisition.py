@@ -65,6 +65,7 @@ class ZooKeeperAcquisition:
         self._process = uuid.uuid4().hex
         self._begin = 0
         self._session = 0
+        self._granted = 0  # the epoch of the returned lease, if this request was granted it
         self._abandoned = False
         self._turn = Turn(store, self._request, wake, patience_s, passing_s, store.clock())
 
@@ -101,7 +102,7 @@ class ZooKeeperAcquisition:
             if not isinstance(outcome, Blocked):
                 store.waiters.leaves(self)
             if isinstance(outcome, Lease):
-                turn.granting = 0
+                self._granted, turn.granting = turn.granting, 0
                 return outcome
             if isinstance(outcome, NeedsSlot) or self._request.has_slot:
                 turn.record = None  # before the next step another process may act for the owner
@@ -120,7 +121,7 @@ class ZooKeeperAcquisition:
 
     def withdraw(self) -> None:
         call = Call(self._request.attempt, self._begin, self._process)
-        self._end(partial(self._withdraw, call, self._turn.granting))
+        self._end(partial(self._withdraw, call, self._turn.granting or self._granted))
 
     def hand_over(self) -> None:
         self._end(partial(self._hand_over, self._process))
@@ -147,7 +148,7 @@ class ZooKeeperAcquisition:
             mine = self._store.read(self._key, fresh=True)
             if mine is None or (mine.process != call.process and not self._may_decline(mine, call)):
                 return
-            if mine.holds and mine.ticket_epoch == granting:  # it was granted, but no caller got the lease
+            if mine.holds and mine.ticket_epoch == granting:  # the caller may not have received the lease
                 ended = nodes.entomb(self._store, mine)
             elif mine.waits or mine.invited or mine.away:
                 ended = nodes.free(self._store, mine)
