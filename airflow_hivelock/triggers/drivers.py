@@ -34,7 +34,7 @@ async def free_drivers(
     A lease is suspect if its driver does not renew it, and its work cannot be checked.
     """
     concerned = [lease for lease in leases if lease.work(work_name(installation)) is not None]
-    due = [lease for lease in concerned if _left_s(lease, now) < lease.lease_s - SETTLE_S]
+    due = sorted((each for each in concerned if _left_s(each, now) < each.lease_s - SETTLE_S), key=checks.began)
     whys = await asyncio.gather(*(_free(manager, installation, lease, now, checks, log) for lease in due))
     return {lease.id: why for lease, why in zip(due, whys, strict=True) if why}
 

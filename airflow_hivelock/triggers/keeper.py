@@ -165,6 +165,7 @@ class HiveLockKeeper(BaseEventTrigger):
         verdicts, gone = await self._judge(owned, deferred) if answers else ({}, [])
         self._over_since = {lease_id: since for lease_id, since in self._over_since.items() if lease_id in verdicts}
         over = [(owner, lease) for owner, lease in owned if lease.id in verdicts]
+        over.sort(key=lambda each: self._checks.began(each[1]))
         whys = await asyncio.gather(
             *(self._free_or_log(manager, hook.installation, owner, lease, verdicts[lease.id]) for owner, lease in over)
         )
