@@ -115,7 +115,8 @@ def connect(url: str) -> LockManager:
     ``catalog``                the server's            only metastore: ``metastore.catalog.default``, the catalog of all
                                                        locks. Hive 4.3 and later separate catalogs
     ``recheck_s``              10                      the longest pause between two polls of a waiter. HiveServer2: 30
-    ``answer_s``               10                      the longest wait for an answer. HiveServer2: 60
+    ``answer_s``               10                      the longest wait for each part of an answer. HiveServer2: 60. A
+                                                       whole answer may take six times as long
     ``auth``                   ``NONE``                ``KERBEROS`` uses the ticket of this process. HiveServer2 also
                                                        takes ``NOSASL``, and ``LDAP``, its default with a password
     ``kerberos_service_name``  ``hive``                the first part of the server's principal
@@ -123,7 +124,7 @@ def connect(url: str) -> LockManager:
     =========================  ======================  =================================================================
 
     :raises InvalidRequest: the URL is malformed, or has an unknown option.
-    :raises StoreUnavailable: the store does not answer within ``timeout_s``.
+    :raises StoreUnavailable: the store does not answer within ``timeout_s`` or ``answer_s``.
     :raises AccessDenied: the store refuses this client.
     :raises Unsupported: a library that this store needs is missing.
     """

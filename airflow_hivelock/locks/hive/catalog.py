@@ -87,7 +87,8 @@ def connect_catalog(uri: str, timeout_s: float = 10.0) -> MetastoreCatalog:
 
     :param uri: ``thrift://host[:port][,host…][?auth=KERBEROS&kerberos_service_name=hive&ssl=true&ca=…]``.
         ``hive.metastore.uris`` repeats ``thrift://`` before each host. That is accepted too.
-    :param timeout_s: the longest wait for a connection, and then for each part of an answer, in seconds.
+    :param timeout_s: the longest wait for a connection, and then for each part of an answer, in seconds. A whole answer
+        may take six times as long.
     :raises InvalidRequest: the URI is invalid.
     :raises HiveLockError: the client library is not installed.
     """

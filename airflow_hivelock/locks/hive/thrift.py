@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import logging
-import threading
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -25,7 +23,8 @@ class Metastore:
     """The address of a Hive metastore, and how to connect. Each :meth:`client` opens and closes its own connection.
 
     :param hosts: the servers of one metastore, as in ``hive.metastore.uris``. The first reachable server is used.
-    :param timeout_s: the longest wait for a connection, and then for each part of an answer, in seconds.
+    :param timeout_s: the longest wait for a connection, and then for each part of an answer, in seconds. A whole answer
+        may take six times as long.
     :param auth: ``NONE``; or ``KERBEROS``, for ``hive.metastore.sasl.enabled``, with the ticket of this process.
     :param tls: the metastore uses TLS (``hive.metastore.use.SSL``).
     :param ca: a PEM file with the trusted authorities. The default is the system's.
@@ -214,20 +213,14 @@ def transport(
 ) -> Any:
     """Return a Thrift transport for Hive's servers. It is not open yet.
 
+    :param timeout_s: the longest wait for a connection, and then for each part of a message, in seconds. A call, and the
+        negotiation of SASL, may take :data:`.sockets.WHOLE` times as long.
     :param sasl: the mechanism. GSSAPI uses *service* and the ticket of this process. PLAIN uses *user* and *password*.
         None: no SASL.
     """
-    from thrift.transport.TSocket import TSocket
-    from thrift.transport.TSSLSocket import TSSLSocket
     from thrift.transport.TTransport import TBufferedTransport
 
-    class Plain(_Silent, TSocket):  # type: ignore[misc]
-        pass
-
-    class Secured(_Silent, TSSLSocket):  # type: ignore[misc]
-        def close(self) -> None:
-            if self.handle:  # the base class assumes a successful handshake
-                super().close()
+    from airflow_hivelock.locks.hive.sockets import Plain, Secured
 
     socket = Secured(host, port, ssl_context=url.tls(ca)) if tls else Plain(host, port)
     socket.setTimeout(timeout_s * 1000)
@@ -242,31 +235,12 @@ def transport(
     def client() -> Any:
         return Negotiator(host, service, username=user, password=password or "x")  # pure-sasl refuses an empty one
 
-    return TSaslClientTransport(client, sasl, socket)
+    class Negotiated(TSaslClientTransport):  # type: ignore[misc]
+        def open(self) -> None:
+            with socket.one_call():
+                super().open()
 
-
-_opening = threading.local()
-
-
-class _Silent:
-    """A socket that raises the error of a failed connection, but does not log it as Thrift does.
-
-    A waiter tries for minutes, and logs the outage once.
-    """
-
-    def open(self) -> None:
-        for module in ("TSocket", "TSSLSocket"):
-            logging.getLogger(f"thrift.transport.{module}").addFilter(_of_others)  # a second time it changes nothing
-        _opening.here = True
-        try:
-            super().open()  # type: ignore[misc]
-        finally:
-            _opening.here = False
-
-
-def _of_others(_: logging.LogRecord) -> bool:
-    """Whether a record of Thrift is not about a connection that this module opens in this thread."""
-    return not getattr(_opening, "here", False)
+    return Negotiated(client, sasl, socket)
 
 
 def failure(server: str, error: BaseException) -> StoreUnavailable:
