@@ -35,6 +35,9 @@ _DONE = "SUCCEEDED"
 """The final status of an application if the driver's code has returned. After SIGTERM the status is another one."""
 
 
+_PART = r"[A-Za-z0-9][A-Za-z0-9._-]{0,255}"
+
+
 def _deploy_mode(value: Any, name: str) -> str | None:
     if value not in (None, "client", "cluster"):
         raise ValueError(f"{name}={value!r:.80}")
@@ -57,9 +60,10 @@ class SparkJob(Job):
 
     own: ClassVar = {"connection": "_conn_id"}
     # The id is a part of commands and URLs: driver-20130101000000-0000, application_1357000000000_0001, namespace:pod.
+    # Namespace and pod are two parts of a path.
     checks: ClassVar = {
         "conn_id": validate.one_line,
-        "job_id": re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,512}"),
+        "job_id": re.compile(rf"{_PART}(?::{_PART})?"),
         "deploy_mode": _deploy_mode,
         "cluster": validate.one_line,
     }

@@ -17,7 +17,7 @@ from airflow_hivelock.ui import works
 from airflow_hivelock.work import applications
 from airflow_hivelock.work.jobs import resumable, trust
 from airflow_hivelock.work.jobs.dataproc import DataprocBatch, DataprocJob
-from airflow_hivelock.work.jobs.emr import EmrServerlessRun, EmrSteps
+from airflow_hivelock.work.jobs.emr import EmrJobFlow, EmrOnEksRun, EmrServerlessRun, EmrSteps
 from airflow_hivelock.work.jobs.kubernetes import KubernetesJob, KubernetesPod, SparkApplication
 from airflow_hivelock.work.jobs.resumable import ResumableJob
 from airflow_hivelock.work.spark_job import SparkJob
@@ -195,6 +195,39 @@ class TestArguments:
                 replace(job, region=region)
         with pytest.raises(CannotTell, match="is invalid"):
             replace(GLUE, arguments={"region_name": region or "."}).running()
+
+
+class TestPath:
+    """An id becomes a part of a path. A request with ".." went to the application above the run."""
+
+    @pytest.mark.parametrize("part", [".", "..", "", "a/b", "../b", "..;b", "a?b", "a#b", "a b", "%2e%2e", "a\\b"])
+    @pytest.mark.parametrize(
+        ("job", "fields"),
+        [
+            (EmrJobFlow("aws", "r", "j-1"), ["cluster_id"]),
+            (EmrSteps("aws", "r", "j-1", ("s-1",)), ["cluster_id"]),
+            (EMR, ["application_id", "run_id"]),
+            (EmrOnEksRun("aws", "r", "v-1", "r-1"), ["virtual_cluster_id", "run_id"]),
+            (DATAPROC, ["project", "job_id"]),
+            (DataprocBatch("g", (), "p", "r", "b"), ["project", "job_id"]),
+            *((job, ["namespace", "name"]) for job in (POD, K8S_JOB, APPLICATION)),
+            *((job, ["job_id"]) for job in (LIVY, GLUE, SparkJob("spark_default", "driver-1", "cluster"))),
+        ],
+        ids=lambda value: getattr(value, "kind", ""),
+    )
+    def test_an_id_leads_nowhere_else(self, job: Any, fields: list[str], part: str) -> None:
+        for field in fields:
+            change: dict[str, Any] = {field: part}
+            with pytest.raises(ValueError, match=field):
+                replace(job, **change)
+
+    @pytest.mark.parametrize("part", [".", "..", "", "a/b"])
+    def test_nor_does_an_id_in_a_list_or_behind_a_colon(self, part: str) -> None:
+        with pytest.raises(ValueError, match="step_ids"):
+            EmrSteps("aws", "r", "j-1", ("s-1", part))
+        for pod in (f"{part}:driver", f"jobs:{part}", f"jobs:driver:{part}"):
+            with pytest.raises(ValueError, match="job_id"):
+                SparkJob("spark_default", pod, "cluster")
 
 
 class TestKubeconfig:

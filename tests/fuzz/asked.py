@@ -36,6 +36,7 @@ def check(job: Job, record: dict[str, Any]) -> None:
     """Ask for *job*, which *record* has named, and have it ended."""
     job_id = str(getattr(job, "job_id", ""))
     assert not set("/?#% \n") & set(job_id), "it would lead elsewhere in a URL"
+    assert not {".", ".."} & set(job_id.split(":")), "it would lead upwards in a URL"
     assert not isinstance(job, SparkJob) or not job_id.startswith("-"), "spark-submit: an option"
     operator = str(record.get("operator", ""))
     module = operator.rpartition(".")[0]

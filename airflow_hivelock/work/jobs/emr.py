@@ -7,6 +7,7 @@ another account.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from functools import reduce
 from importlib import import_module
@@ -15,11 +16,14 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 from airflow_hivelock.locks.errors import CannotTell
 from airflow_hivelock.locks.validate import one_line
 from airflow_hivelock.work.asking import ANSWER_S
-from airflow_hivelock.work.jobs.job import Job, lines
+from airflow_hivelock.work.jobs.job import Job, checked, lines
 from airflow_hivelock.work.jobs.trust import REGION
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
+
+_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,127}")
+"""An id of a cluster, a step, an application or a run. It becomes a part of a path."""
 
 _OPERATORS = "airflow.providers.amazon.aws.operators.emr"
 _STEP_OVER = {"COMPLETED", "CANCELLED", "FAILED", "INTERRUPTED"}
@@ -62,7 +66,7 @@ def client_of(hook: Any) -> Any:
 def _steps(value: Any, name: str) -> tuple[str, ...]:
     if not value:
         raise ValueError(f"{name} is empty")
-    return lines(value, name)
+    return tuple(checked(_ID, each, name) for each in lines(value, name))
 
 
 @dataclass(frozen=True)
@@ -79,7 +83,7 @@ class EmrSteps(AwsJob):
 
     kind: ClassVar = "emr-steps"
     operators: ClassVar = {f"{_OPERATORS}.EmrAddStepsOperator": ""}
-    checks: ClassVar = {**AwsJob.checks, "cluster_id": one_line, "step_ids": _steps}
+    checks: ClassVar = {**AwsJob.checks, "cluster_id": _ID, "step_ids": _steps}
     hook: ClassVar = "EmrHook"
 
     cluster_id: str
@@ -195,7 +199,7 @@ class EmrJobFlow(AwsRun):
 
     kind: ClassVar = "emr-job-flow"
     operators: ClassVar = {f"{_OPERATORS}.EmrCreateJobFlowOperator": "_job_flow_id"}
-    checks: ClassVar = {**AwsJob.checks, "cluster_id": one_line}
+    checks: ClassVar = {**AwsJob.checks, "cluster_id": _ID}
     shown: ClassVar = "EMR cluster {cluster_id}"
     hook: ClassVar = "EmrHook"
     ids: ClassVar = (("ClusterId", "cluster_id", "_job_flow_id"),)
@@ -214,7 +218,7 @@ class EmrServerlessRun(AwsRun):
 
     kind: ClassVar = "emr-serverless"
     operators: ClassVar = {f"{_OPERATORS}.EmrServerlessStartJobOperator": "job_id"}
-    checks: ClassVar = {**AwsJob.checks, "application_id": one_line, "run_id": one_line}
+    checks: ClassVar = {**AwsJob.checks, "application_id": _ID, "run_id": _ID}
     shown: ClassVar = "EMR Serverless run {run_id} of application {application_id}"
     hook: ClassVar = "EmrServerlessHook"
     ids: ClassVar = (("applicationId", "application_id", "application_id"), ("jobRunId", "run_id", "job_id"))
@@ -232,7 +236,7 @@ class EmrOnEksRun(AwsRun):
 
     kind: ClassVar = "emr-on-eks"
     operators: ClassVar = {f"{_OPERATORS}.EmrContainerOperator": "job_id"}
-    checks: ClassVar = {**AwsJob.checks, "virtual_cluster_id": one_line, "run_id": one_line}
+    checks: ClassVar = {**AwsJob.checks, "virtual_cluster_id": _ID, "run_id": _ID}
     shown: ClassVar = "EMR on EKS run {run_id} of virtual cluster {virtual_cluster_id}"
     hook: ClassVar = "EmrContainerHook"
     ids: ClassVar = (("virtualClusterId", "virtual_cluster_id", "virtual_cluster_id"), ("id", "run_id", "job_id"))

@@ -24,7 +24,8 @@ from airflow_hivelock.work.jobs.table import RESUMABLE
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
-_JOB_ID = re.compile(r"[^\s/?#%]{1,300}")
+_JOB_ID = re.compile(r"(?!\.{1,2}(?:;|\Z))[^\s/?#%\\]{1,300}")
+"""An id of any service. It can become a part of a path, so it must not lead upwards, even with a path parameter."""
 
 _SECRET = re.compile(r"passw|secret|token|credential|auth|private|api_?key|cookie|header", re.IGNORECASE)
 """Names of arguments with secret values. No lease records them."""
