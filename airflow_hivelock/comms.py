@@ -24,7 +24,7 @@ from airflow.sdk.execution_time.comms import (
 )
 
 from airflow_hivelock import compat
-from airflow_hivelock.locks.errors import CannotTell
+from airflow_hivelock.locks.errors import CannotTell, InvalidRequest
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
@@ -96,10 +96,17 @@ def ended_by_airflow(cancelled: asyncio.CancelledError) -> bool:
 async def load(hook: HiveLockHook) -> None:
     """Load the connection of *hook* in a trigger.
 
-    :raises TimeoutError: Airflow did not answer.
+    :raises InvalidRequest: there is no such connection, or it is invalid.
+    :raises CannotTell: Airflow did not answer.
     """
     _let_threads_ask()
-    await asyncio.wait_for(hook.load(), ANSWER_S)
+    try:
+        await asyncio.wait_for(hook.load(), ANSWER_S)
+    except (InvalidRequest, TimeoutError) as error:
+        # Without its database, Airflow reports that there is no such connection.
+        if isinstance(error, InvalidRequest) and await _answers():
+            raise
+        raise CannotTell(f"Airflow did not return connection {hook.hivelock_conn_id!r}") from error
 
 
 async def push_xcom(owner: Owner, value: Any) -> None:
@@ -154,18 +161,6 @@ async def run_of(owner: Owner) -> tuple[str | None, dict[str, str]]:
             raise
         states = (await _ask(GetTaskStates(dag_id=owner.dag_id, run_ids=[owner.run_id]))).task_states
     return state, {key: state or "" for key, state in states.get(owner.run_id, {}).items()}
-
-
-async def answers() -> bool:
-    """Whether Airflow can answer a trigger from its database.
-
-    A trigger needs this to trust the answer "no such connection": an outage of the database has the same answer.
-    """
-    try:
-        await _ask(GetDRCount(dag_id="", run_ids=[""]))
-    except Exception:  # noqa: BLE001 - any error means that there is no answer
-        return False
-    return True
 
 
 async def all_go_on(dag_id: str, run_ids: Sequence[str]) -> bool:
@@ -258,6 +253,15 @@ def _states(question: GetTaskStates, run_id: str) -> dict[str, str]:
     with _or_cannot_tell(f"the states of the tasks of run {run_id}"):
         states = _supervisor().send(question).task_states.get(run_id, {})
     return {key: state or "" for key, state in states.items()}
+
+
+async def _answers() -> bool:
+    """Whether Airflow can answer a trigger from its database."""
+    try:
+        await _ask(GetDRCount(dag_id="", run_ids=[""]))
+    except Exception:  # noqa: BLE001 - any error means that there is no answer
+        return False
+    return True
 
 
 async def _ask(question: Any) -> Any:

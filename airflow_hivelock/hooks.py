@@ -207,9 +207,13 @@ def _shared_manager(url: str, site: Site | None = None) -> LockManager:
         if found := _managers.get(key) or _replaced.get(key):
             return found
         made = connect(url)
-        for finding in coverage.check(made, site) if site else ():
-            if finding.warning:
-                log.warning("%s", finding.text)
+        try:
+            for finding in coverage.check(made, site) if site else ():
+                if finding.warning:
+                    log.warning("%s", finding.text)
+        except BaseException:  # a waiter tries again for minutes, each time with a new session
+            _close(made.backend, os.getpid())
+            raise
         with _changing:
             if key in _current.values():
                 _managers[key] = made

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from airflow_hivelock import comms
 from airflow_hivelock.hooks import HiveLockHook
-from airflow_hivelock.locks.errors import HiveLockError
+from airflow_hivelock.locks.errors import CannotTell
 from airflow_hivelock.locks.pauses import pauses
+from airflow_hivelock.locks.pending import FIRST_PAUSE_S, LONGEST_PAUSE_S, OUTAGE_S
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -22,22 +24,33 @@ CONNECTION_S = 30.0
 _hooks: comms.SharedAnswers[HiveLockHook] = comms.SharedAnswers(CONNECTION_S)
 
 
-async def hook_of(conn_id: str) -> HiveLockHook:
-    """The hook of a connection. All triggers share it for CONNECTION_S.
+async def hook_of(conn_id: str, log: Any) -> HiveLockHook:
+    """The hook of a connection. All triggers share it for CONNECTION_S. While Airflow does not answer, ask again.
 
-    :raises HiveLockError: Airflow does not answer, or the connection cannot be used.
+    :param log: the task's log.
+    :raises CannotTell: Airflow has not answered for OUTAGE_S.
+    :raises InvalidRequest: the connection cannot be used.
     """
-    return await _hooks.of(conn_id, partial(_load, conn_id))
+    until = time.monotonic() + OUTAGE_S
+    pause_s, logged = pauses(FIRST_PAUSE_S, LONGEST_PAUSE_S), False
+    while True:
+        try:
+            return await _hooks.of(conn_id, partial(_load, conn_id))
+        except CannotTell as error:
+            if time.monotonic() > until:
+                raise
+            if not logged:
+                log.warning("%s. Asking again, for %g s at most", error, OUTAGE_S)
+                logged = True
+        await asyncio.sleep(next(pause_s))
 
 
 async def _load(conn_id: str) -> HiveLockHook:
     hook = HiveLockHook(conn_id)
     try:
         await comms.load(hook)
-    except BaseException as error:
+    except BaseException:
         _hooks.forget(conn_id)
-        if isinstance(error, TimeoutError):
-            raise HiveLockError(f"Airflow did not return connection {conn_id!r} within {comms.ANSWER_S:g} s") from error
         raise
     return hook
 

@@ -308,13 +308,13 @@ class HiveLockKeeper(BaseEventTrigger):
         hook = HiveLockHook(self.hivelock_conn_id)
         try:
             await comms.load(hook)
-        except (InvalidRequest, TimeoutError) as error:  # without its database, the SDK reports a missing connection
-            if isinstance(error, InvalidRequest) and await comms.answers():
-                self._hook = None
-                raise
+        except InvalidRequest:
+            self._hook = None
+            raise
+        except CannotTell as error:
             if self._hook is None:
-                raise CannotTell(f"Airflow did not return connection {self.hivelock_conn_id!r}") from error
-            self.log.warning("Using the last known settings of connection %r: %r", self.hivelock_conn_id, error)
+                raise
+            self.log.warning("Using the last known settings of connection %r: %s", self.hivelock_conn_id, error)
             return self._hook, False
         self._hook = hook
         return hook, True

@@ -203,7 +203,7 @@ class LockTrigger(StrictNames, BaseTrigger):
 
     async def _hook(self) -> HiveLockHook:
         """The hook of the connection. After this, :meth:`_in_pool` uses the connection's threads."""
-        hook = await hook_of(self.hivelock_conn_id)
+        hook = await hook_of(self.hivelock_conn_id, self.log)
         self._threads = of_waiters(hook)
         return hook
 

@@ -14,7 +14,8 @@ import pytest
 import structlog
 
 from airflow_hivelock import HiveLockHook, hooks
-from airflow_hivelock.locks import Lease, LockManager, rules
+from airflow_hivelock.locks import Lease, LockManager, StoreUnavailable, rules
+from airflow_hivelock.locks.hive.site import Site
 from airflow_hivelock.waiting import Wait
 from tests.backends.databases import wait_until
 
@@ -151,3 +152,18 @@ def test_a_fork_leaves_its_parents_sessions_open(
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
     assert sessions() == open_before
     assert old.leases() == []
+
+
+def test_a_failed_check_of_hives_settings_leaves_no_session(
+    changed: Callable[[str], HiveLockHook], sessions: Callable[[], int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def away(manager: LockManager, _: object) -> list[object]:
+        assert manager.leases() == []  # it has a session
+        raise StoreUnavailable("the server went away")
+
+    monkeypatch.setattr(hooks.coverage, "check", away)
+    hook = changed("hush")
+    for _ in range(3):
+        with pytest.raises(StoreUnavailable):
+            hooks._shared_manager(hook.url, Site("hive-site.xml", {}))
+    wait_until(lambda: sessions() == 0)

@@ -10,11 +10,13 @@ import time
 import weakref
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
+from unittest.mock import AsyncMock
 
 import pytest
+from airflow.providers.common.compat.sdk import AirflowNotFoundException
 from airflow.triggers.base import TaskFailedEvent, TaskSkippedEvent, TaskSuccessEvent
 
-from airflow_hivelock import HiveLockSensor
+from airflow_hivelock import HiveLockHook, HiveLockSensor
 from airflow_hivelock.locks import Lease
 from airflow_hivelock.triggers import keeper
 from airflow_hivelock.waiting import rounds
@@ -70,6 +72,33 @@ async def test_its_time_out_is_exact_and_a_clear_line(manager: LockManager, trig
     assert isinstance(await triggerer.event(await triggerer.start(task, logical_date=DAY)), TaskFailedEvent)
     assert "error: here/dag/run/lock/-1 did not get" in lines()
     assert "somebody holds" in lines()
+
+
+async def test_it_waits_while_airflow_cannot_read_its_connection(
+    manager: LockManager, triggerer: Triggerer, lines: Lines, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without its database, Airflow reports that there is no such connection."""
+
+    async def no_answer(_: Any) -> Any:
+        raise ConnectionError("no database")
+
+    with monkeypatch.context() as away:
+        away.setattr(HiveLockHook, "aget_connection", AsyncMock(side_effect=AirflowNotFoundException("no such id")))
+        away.setattr(triggerer, "asend", no_answer)
+        trigger_id = await triggerer.start(lock(), logical_date=DAY)
+        await triggerer.until(
+            lambda: "Airflow did not return connection 'hivelock_default'. Asking again" in lines(), "it"
+        )
+    assert isinstance(await triggerer.event(trigger_id), TaskSuccessEvent)
+    assert manager.lease_of(OWNER)
+
+
+async def test_a_connection_that_does_not_exist_fails_the_task_at_once(
+    manager: LockManager, triggerer: Triggerer, lines: Lines, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(HiveLockHook, "aget_connection", AsyncMock(side_effect=AirflowNotFoundException("no such id")))
+    assert isinstance(await triggerer.event(await triggerer.start(lock(), logical_date=DAY)), TaskFailedEvent)
+    assert "error: connection 'hivelock_default' does not exist" in lines()
 
 
 async def test_without_patience_it_fails_at_once(manager: LockManager, triggerer: Triggerer) -> None:

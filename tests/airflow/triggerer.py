@@ -15,7 +15,15 @@ from airflow.jobs.triggerer_job_runner import TriggerRunner
 from airflow.models.trigger import Trigger
 from airflow.providers.common.compat.sdk import DagRunState
 from airflow.sdk.execution_time import task_runner
-from airflow.sdk.execution_time.comms import DagRunStateResult, GetDagRunState, GetTaskStates, SetXCom, TaskStatesResult
+from airflow.sdk.execution_time.comms import (
+    DagRunStateResult,
+    DRCount,
+    GetDagRunState,
+    GetDRCount,
+    GetTaskStates,
+    SetXCom,
+    TaskStatesResult,
+)
 from airflow.triggers.base import BaseTrigger, TaskFailedEvent
 
 from airflow_hivelock import compat
@@ -63,6 +71,8 @@ class Triggerer:
             return None
         if isinstance(message, GetDagRunState):
             return DagRunStateResult(state=DagRunState(self.runs.get(message.run_id, "running")))
+        if isinstance(message, GetDRCount):
+            return DRCount(count=0)
         assert isinstance(message, GetTaskStates), message
         assert message.run_ids is not None
         if message.task_ids is None:
