@@ -10,8 +10,15 @@ from airflow_hivelock.locks.statements.statement import SYNTAX
 _ALIKE = 0.75
 """The similarity, from 0 to 1, from which a word counts as a typing error of another."""
 
-_SLASHED = re.compile(r"(?P<table>[\w.`]+)/(?P<levels>\w+=[^\s/]+(?:/\w+=[^\s/]+)*)")
-_UNQUOTED = re.compile(r"(?P<column>\w+)\s*=\s*(?P<value>[^\s'\"`,()]*[^\s'\"`,()0-9][^\s'\"`,()]*)\s*[,)]")
+_LONGEST = 2_000
+"""The longest statement that gets a hint, in characters. The patterns take time in the square of the length."""
+
+_LONGEST_BEGINNING = 200
+"""The length of the part of a statement that can be a beginning, in characters."""
+
+# Possessive, and each from the start of a word. Otherwise a hostile text would take time in the cube of its length.
+_SLASHED = re.compile(r"(?<![\w.`])(?P<table>[\w.`]++)/(?P<levels>\w++=[^\s/]++(?:/\w++=[^\s/]++)*+)")
+_UNQUOTED = re.compile(r"(?<!\w)(?P<column>\w++)\s*+=\s*+(?P<value>[0-9]*+[^\s'\"`,()0-9][^\s'\"`,()]*+)\s*+[,)]")
 
 _FIRST_WORDS = re.compile(r"(?!USE|SET name)[A-Z]+(?: [A-Z]+)*\b")
 
@@ -23,7 +30,9 @@ BEGINNINGS = (
 
 
 def of(text: str) -> str:
-    """A sentence with the probable meaning of a malformed *text*; empty if there is none."""
+    """A sentence with the probable meaning of a malformed *text*; empty if there is none, or if the text is long."""
+    if len(text) > _LONGEST:
+        return ""
     if found := _SLASHED.search(text):
         levels = (level.partition("=") for level in found["levels"].split("/"))
         pairs = [(column, value.strip("'\"")) for column, _, value in levels]
@@ -37,7 +46,7 @@ def of(text: str) -> str:
 
 def beginning(text: str) -> str:
     """A sentence with the statement that *text* resembles; empty if it resembles none."""
-    words = re.findall(r"\w+", text.upper())
+    words = re.findall(r"\w+", text[:_LONGEST_BEGINNING].upper())
     for whole in (True, False):  # False: compare without the first word
         for each in BEGINNINGS:
             meant = each.split() if whole else each.split()[1:]

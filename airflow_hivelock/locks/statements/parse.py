@@ -266,7 +266,8 @@ class _Parser(Tokens):
         if self.is_type(TokenType.STRING):
             return self._quoted(_A_REQUEST)
         first = self.at
-        while not self.done() and _OWNER.fullmatch(self.written(first, self.at + 1)):
+        # Each time only the new token with the one before it: the whole owner would take time in the square of its length.
+        while not self.done() and _OWNER.fullmatch(self.written(max(first, self.at - 1), self.at + 1)):
             self.at += 1
         if self.at == first:
             self._refuse(_A_REQUEST)
