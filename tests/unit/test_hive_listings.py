@@ -116,6 +116,15 @@ def test_what_is_not_ours_has_no_metadata(info: str | None) -> None:
     assert Metadata.parse("ann", "gateway", info) is None
 
 
+@pytest.mark.parametrize(
+    ("user", "seconds"),
+    [("%0A%1b[31mann", "300"), ("ann", "0"), ("ann", "1e99")],
+    ids=["escapes", "no time", "for ever"],
+)
+def test_a_forged_lock_of_ours_is_a_lock_of_another_client(user: str, seconds: str) -> None:
+    assert Metadata.parse(user, "gateway", f"hivelock/1 a=1 s={seconds} n=x r= ") is None
+
+
 def test_the_metastores_listing_is_read_with_a_header_and_without() -> None:
     lines = [
         ("5.1", "dw", "t", "dt=1", "ACQUIRED", " ", "SHARED_READ", "0", "0", f"{NOW_MS}", "ann", "gw", "hive_1"),

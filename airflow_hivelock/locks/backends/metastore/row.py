@@ -27,7 +27,7 @@ from urllib.parse import quote, unquote
 from airflow_hivelock.locks import queueing, rules
 from airflow_hivelock.locks.hive import transactional
 from airflow_hivelock.locks.hive.transactional import TransactionalLock, TxnInfo
-from airflow_hivelock.locks.model import Blocker, Holder, Lease, Lock, LockType, owner_key
+from airflow_hivelock.locks.model import MAX_LEASE_S, Blocker, Holder, Lease, Lock, LockType, owner_key
 from airflow_hivelock.locks.queueing import Position
 from airflow_hivelock.locks.validate import MOST_MS
 
@@ -77,9 +77,10 @@ class Metadata:
         if form is None or not user:
             return None
         owner = unquote(user + (host[1:] if host and host[0] == "~" else ""))
-        return cls(
-            owner, int(form["attempt"]), float(form["lease_s"]), form["nonce"], form["named"], unquote(form["query"])
-        )
+        lease_s = float(form["lease_s"])
+        if not owner.isprintable() or not 1 <= lease_s <= MAX_LEASE_S:
+            return None
+        return cls(owner, int(form["attempt"]), lease_s, form["nonce"], form["named"], unquote(form["query"]))
 
 
 def known_as(owner: str) -> str:
