@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import ast
+import logging
 import os
 import sys
 from importlib.metadata import version
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
     from airflow.cli.cli_config import CLICommand
 
     from airflow_hivelock.cli.shell import Opened
+
+log = logging.getLogger(__name__)
 
 URL = "AIRFLOW_HIVELOCK_URL"
 CONNECTION = "hivelock_default"
@@ -102,7 +105,13 @@ class _ArgumentParser(argparse.ArgumentParser):
 
 
 _STORE_OPTIONS: tuple[tuple[str, dict[str, Any]], ...] = (
-    ("--url", {"help": f"the lock store: zookeeper://zk1:2181,zk2:2181/hive_zookeeper_namespace; or set {URL}"}),
+    (
+        "--url",
+        {
+            "help": f"the lock store: zookeeper://zk1:2181,zk2:2181/hive_zookeeper_namespace; or set {URL}. Set {URL} if the URL "
+            "has a password, because other users of the host can read the command in the list of processes"
+        },
+    ),
     (
         "--hive-site",
         {
@@ -216,7 +225,7 @@ def _open(url: str | None, hive_site: str | None, metastore: str | None) -> Open
     from airflow_hivelock.locks.hive.catalog import connect_catalog
     from airflow_hivelock.locks.hive.lock_store import Sourced
     from airflow_hivelock.locks.hive.site import Site
-    from airflow_hivelock.locks.url import check
+    from airflow_hivelock.locks.url import check, secrets
 
     site = Site.read(hive_site) if hive_site else None
     if site and not url:
@@ -225,6 +234,12 @@ def _open(url: str | None, hive_site: str | None, metastore: str | None) -> Open
     else:
         source, url = ("--url", url) if url else (URL, os.environ[URL])
         check(url)
+        if source != URL and secrets(url):
+            log.warning(
+                "%s has a password, and other users of this host can read it in the list of processes. Set %s instead",
+                source,
+                URL,
+            )
         sources = (lock_store.common_fields(site) if site else {}) | lock_store.of_url(url, source)
     if metastore:
         sources["metastore_uri"] = Sourced("metastore_uri", metastore, "--metastore")

@@ -39,8 +39,8 @@ if TYPE_CHECKING:
 
 _PLANS = "airflow_hivelock.locks.plan"
 _WARN = [
-    logging.getLogger(f"airflow_hivelock.locks.{name}")
-    for name in ("backends", "interrupted", "manager", "plan", "statements")
+    logging.getLogger(f"airflow_hivelock.{name}")
+    for name in ("cli", "locks.backends", "locks.interrupted", "locks.manager", "locks.plan", "locks.statements")
 ]
 _KAZOO, _SILENT = logging.getLogger("kazoo"), logging.NullHandler()
 """kazoo's log is silent here, because it has a line for each try. The final error has the cause and the next step."""
@@ -92,7 +92,7 @@ class Opened:
 
 
 class _Warnings(logging.Handler):
-    """Prints the lock manager's warnings to standard error: a silent store, a table that is locked as a whole."""
+    """Prints warnings to standard error: a silent store, a table that is locked as a whole, a password in the command."""
 
     def emit(self, record: logging.LogRecord) -> None:
         kind = "WARNING" if record.name.startswith(_PLANS) else "hivelock"

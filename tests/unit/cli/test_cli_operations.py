@@ -157,3 +157,27 @@ def test_a_host_is_declared_gone_only_where_airflow_is_installed(run: Run, monke
     monkeypatch.setitem(sys.modules, "airflow_hivelock.work.hosts", None)
     monkeypatch.delattr("airflow_hivelock.work.hosts", raising=False)
     fails(run, 1, "host-gone needs Airflow", "host-gone")
+
+
+WARNED = "hivelock: --url has a password, and other users of this host can read it in the list of processes. Set "
+
+
+@pytest.mark.parametrize(
+    ("url", "code"),
+    [("zookeeper://ann:s3cr3tpw@127.0.0.1:1/hive?timeout_s=1", 1), ("sqlite:///x.db?token=s3cr3tpw", 2)],
+)
+def test_a_password_in_the_command_is_warned_of_once_and_not_printed(run: Run, url: str, code: int) -> None:
+    failed, out, err = run("--url", url, "-e", "SHOW LOCKS")
+    assert (failed, out, err.count("AIRFLOW_HIVELOCK_URL")) == (code, "", 1)
+    assert err.startswith(WARNED)
+    assert "s3cr3tpw" not in err
+
+
+def test_a_password_in_the_environment_is_not_warned_of(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AIRFLOW_HIVELOCK_URL", "zookeeper://ann:s3cr3tpw@127.0.0.1:1/hive?timeout_s=1")
+    (line,) = run("-e", "SHOW LOCKS")[2].splitlines()
+    assert "ZooKeeper" in line
+
+
+def test_a_url_without_a_password_is_not_warned_of(run: Run) -> None:
+    assert run("--url", "memory://", "-e", "SHOW LOCKS") == (0, "", "")
