@@ -19,6 +19,7 @@ from airflow_hivelock.hooks import HiveLockHook
 from airflow_hivelock.locks.errors import HiveLockError, StoreUnavailable
 from airflow_hivelock.locks.expected import MOST_READ, PastHolds, expected_waits
 from airflow_hivelock.ui import access, hiding, holders, view, works
+from airflow_hivelock.ui.lock_rows import LockRows
 from airflow_hivelock.ui.reads import SharedReads, Uncollected
 
 if TYPE_CHECKING:
@@ -60,6 +61,9 @@ asks = SharedReads("clusters", WORKS_WAIT_S, threads=32)
 
 _uncollected = Uncollected()
 _shown: dict[tuple[str, Hashable], Shown] = {}
+_rows: defaultdict[str, LockRows] = defaultdict(LockRows)
+"""By connection, the rows of the last list of holders and waiters."""
+
 _need_action: dict[str, tuple[Lease, ...]] = {}
 """By connection, the leases that need a user's action. Their work is checked for the page."""
 
@@ -110,6 +114,7 @@ async def current(connection_id: str) -> Shown:
             expires=expires,
             sensors=sensors,
             expected=ends,
+            rows=_rows[connection_id],
         )
         holders.judge(shown.data, now_ms, access.task_facts, answers)
         needs = {row["id"] for row in shown.data["leases"] if row["doing"] == "needs"}

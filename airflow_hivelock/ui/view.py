@@ -6,17 +6,18 @@ from collections import defaultdict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from airflow_hivelock.locks.model import LockMode, WaitsFor
+from airflow_hivelock.locks.model import WaitsFor
 from airflow_hivelock.spec import Owner
 from airflow_hivelock.ui import hiding
 from airflow_hivelock.ui.hiding import View
+from airflow_hivelock.ui.lock_rows import LockRows, mode_letter, rows_of
 from airflow_hivelock.ui.works import what
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
     from datetime import datetime
 
-    from airflow_hivelock.locks.model import Blocker, ForcedRelease, Holder, Lease, Lock, Tenure, Waiter
+    from airflow_hivelock.locks.model import Blocker, ForcedRelease, Holder, Lease, Tenure, Waiter
 
     Arrow = tuple[str, dict[str, Any]]
     Request = TypeVar("Request", Lease, Waiter, Tenure, ForcedRelease)
@@ -68,6 +69,7 @@ def current(
     expires: bool = False,
     sensors: Sequence[Sensor] = (),
     expected: Mapping[str, Sequence[int]] | None = None,
+    rows: LockRows | None = None,
 ) -> View:
     """The holders and the waiters.
 
@@ -75,8 +77,9 @@ def current(
     :param expires: whether time frees a lease in this store.
     :param sensors: the sensors that wait for free data, and take no lock.
     :param expected: of waiters by owner: from when to when its wait will probably end, as times of the store.
+    :param rows: the rows of the last view of this store; None: there is none.
     """
-    owners = Owners(installation)
+    owners, rows = Owners(installation), rows or LockRows()
     queue = list(_queued(_fitting(waiters[:MOST_WAITERS]), expected or {}))
     blocking = {owner for queued in queue for owner, _ in queued.arrows}
     kept = _fitting(sorted(leases, key=lambda lease: (lease.owner not in blocking, lease.expires or lease.since)))
@@ -85,12 +88,14 @@ def current(
         by_lease[holder.lease_id].append(holder)
     hives = by_lease.pop(None, [])
     data = {
-        "leases": [_lease(owners, lease, by_lease.get(lease.id, ()), shown_locks) for lease in kept],
+        "leases": [_lease(owners, rows, lease, by_lease.get(lease.id, ()), shown_locks) for lease in kept],
         "hive": [_hive(holder) for holder in hives[:MOST_LOCKS]] if shown_locks else None,
-        "waiters": [_waiter(owners, queued) for queued in queue] + [_sensor(owners, sensor) for sensor in sensors],
+        "waiters": [_waiter(owners, rows, queued) for queued in queue]
+        + [_sensor(owners, sensor) for sensor in sensors],
         "expires": expires,
         "left_out": len(leases) - len(kept) + len(waiters) - len(queue) + len(hives[MOST_LOCKS:]),
     }
+    rows.end_view()
     return named(owners, data, {dag for lease in kept for dag in hiding.dags_of(lease, installation)})
 
 
@@ -131,7 +136,9 @@ def named(owners: Owners, data: dict[str, Any], dag_ids: Iterable[str] = ()) -> 
     return View({"installation": owners.installation, "owners": owners.rows, **data}, frozenset((*of_owners, *dag_ids)))
 
 
-def _lease(owners: Owners, lease: Lease, holders: Sequence[Holder], shown_locks: ShownLocks | None) -> dict[str, Any]:
+def _lease(
+    owners: Owners, rows: LockRows, lease: Lease, holders: Sequence[Holder], shown_locks: ShownLocks | None
+) -> dict[str, Any]:
     row: dict[str, Any] = {
         "id": lease.id,
         "o": owners.index(lease.owner),
@@ -140,7 +147,7 @@ def _lease(owners: Owners, lease: Lease, holders: Sequence[Holder], shown_locks:
         "since": _ms(lease.since),
         "lease_s": lease.lease_s,
         "jobs": [[work.name, what(work.application)] for work in lease.works],
-        "locks": _locks(lease.locks),
+        "locks": rows.of(lease.locks),
     }
     if lease.expires is not None:
         row["expires"] = _ms(lease.expires)
@@ -160,7 +167,7 @@ def _lease(owners: Owners, lease: Lease, holders: Sequence[Holder], shown_locks:
 def _hive(holder: Holder) -> dict[str, Any]:
     row: dict[str, Any] = {
         "object": str(holder.object),
-        "mode": _mode(holder.mode),
+        "mode": mode_letter(holder.mode),
         "owner": holder.owner,
         "since": _ms(holder.since),
         "explicit": holder.explicit,
@@ -173,7 +180,7 @@ def _hive(holder: Holder) -> dict[str, Any]:
     return row
 
 
-def _waiter(owners: Owners, queued: Queued) -> dict[str, Any]:
+def _waiter(owners: Owners, rows: LockRows, queued: Queued) -> dict[str, Any]:
     waiter = queued.waiter
     row: dict[str, Any] = {
         "o": owners.index(waiter.owner),
@@ -183,7 +190,7 @@ def _waiter(owners: Owners, queued: Queued) -> dict[str, Any]:
         "since": _ms(waiter.since),
         **({"until": _ms(waiter.until)} if waiter.until else {}),
         **({"expected": list(queued.expected)} if queued.expected else {}),
-        "locks": _locks(waiter.locks),
+        "locks": rows.of(waiter.locks),
         "blockers": [{**arrow, "o": owners.index(owner)} for owner, arrow in queued.arrows],
         "direct": queued.direct,
         "ahead": len({blocker.owner for blocker in waiter.blocked_by if blocker.waiting}),
@@ -267,7 +274,7 @@ def _sensor(owners: Owners, sensor: Sensor) -> dict[str, Any]:
 
 def _arrow(blocker: Blocker) -> dict[str, Any]:
     """The lock or the group's permit that causes a block."""
-    arrow = {"object": str(blocker.object), "mode": _mode(blocker.mode), "waiting": blocker.waiting}
+    arrow = {"object": str(blocker.object), "mode": mode_letter(blocker.mode), "waiting": blocker.waiting}
     return {**arrow, "counted": True} if blocker.group else arrow
 
 
@@ -275,7 +282,7 @@ def _tenure(owners: Owners, tenure: Tenure) -> dict[str, Any]:
     return {
         "id": tenure.lease_id,
         "o": owners.index(tenure.owner),
-        "locks": [lock for lock in _locks(tenure.locks) if len(lock) == 2],
+        "locks": [lock for lock in rows_of(tenure.locks) if len(lock) == 2],
         "asked": _ms(tenure.asked),
         "granted": _ms(tenure.granted),
         "ended": _ms(tenure.ended) if tenure.ended else None,
@@ -289,38 +296,8 @@ def _entry(owners: Owners, entry: ForcedRelease) -> dict[str, Any]:
         "o": owners.index(entry.owner),
         "user": entry.user,
         "reason": entry.reason,
-        "locks": [lock for lock in _locks(entry.locks) if len(lock) == 2],
+        "locks": [lock for lock in rows_of(entry.locks) if len(lock) == 2],
     }
-
-
-_lock_rows: dict[int, tuple[tuple[Lock, ...], list[list[Any]]]] = {}
-"""The JSON of locks, by identity, because a request has the same tuple in each read. A comparison of locks would cost
-more than new JSON."""
-
-
-def _locks(locks: tuple[Lock, ...]) -> list[list[Any]]:
-    """Object and mode of each lock. A third value marks a SHARED lock on a parent."""
-    known = _lock_rows.get(id(locks))
-    if known is None or known[0] is not locks:
-        if len(_lock_rows) > 2 * MOST_LOCKS:
-            _lock_rows.clear()
-        known = _lock_rows[id(locks)] = locks, _rows_of_locks(locks)
-    return known[1]
-
-
-def _rows_of_locks(locks: tuple[Lock, ...]) -> list[list[Any]]:
-    above = {parent for lock in locks if (parent := lock.object.parent) is not None}
-    above |= {parent for lock in above for parent in lock.parents}
-    return [
-        [str(lock.object), _mode(lock.mode), 1]
-        if lock.mode is LockMode.SHARED and lock.object in above
-        else [str(lock.object), _mode(lock.mode)]
-        for lock in locks
-    ]
-
-
-def _mode(mode: LockMode) -> str:
-    return "X" if mode is LockMode.EXCLUSIVE else "S"
 
 
 def _ms(at: datetime) -> int:

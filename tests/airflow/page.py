@@ -67,6 +67,7 @@ def logins(monkeypatch: pytest.MonkeyPatch) -> Login:
     access._may_release.clear()
     looks._shown.clear()
     looks._need_action.clear()
+    looks._rows.clear()
 
     def client(role: str | None) -> TestClient:
         made = TestClient(page.app, raise_server_exceptions=False)
