@@ -46,6 +46,7 @@ EXTRAS_OF = {
     "locks/hive/mechanism": {"kerberos"},
     "locks/hive/sasl": {"hiveserver2", "kerberos"},
     "locks/hive/thrift": {"hiveserver2", "kerberos", "metastore"},
+    "locks/hive/sockets": {"hiveserver2", "metastore"},
     "operators/hive_jobs": {"hiveserver2"},
     "spark": {"spark"},
     "work": {"kubernetes"},
