@@ -6,12 +6,13 @@ its hook.
 
 from __future__ import annotations
 
+import logging
 import re
-from contextlib import suppress
 from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
+from functools import partial
 from importlib import import_module
-from typing import Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import requests
 
@@ -20,7 +21,12 @@ from airflow_hivelock.locks.errors import CannotTell
 from airflow_hivelock.work.asking import ANSWER_S
 from airflow_hivelock.work.jobs import trust
 from airflow_hivelock.work.jobs.job import NOT_FOUND, Job, knows
-from airflow_hivelock.work.jobs.kubernetes import cluster_of, delete_options
+from airflow_hivelock.work.jobs.kubernetes_answers import check_cluster, cluster_of, delete_options, found
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+log = logging.getLogger(__name__)
 
 _YARN_S = 20.0
 """The time-out of a request to a ResourceManager, in seconds."""
@@ -29,6 +35,9 @@ LINGERS_S = 15.0
 """The time that a driver can run after its application ended without success, in seconds. The ResourceManager reports
 KILLED at once. The NodeManager gets the order with a heartbeat, sends SIGTERM, and later SIGKILL.
 """
+
+_KUBE_SETTINGS = "[kubernetes_executor] in the configuration of this Airflow process"
+"""The settings that name the cluster of driver pods."""
 
 _OVER = ("FINISHED", "FAILED", "KILLED")
 _DONE = "SUCCEEDED"
@@ -51,12 +60,13 @@ class SparkJob(Job):
     :param conn_id: the Spark connection that submitted the job.
     :param job_id: the id that SparkSubmitOperator keeps for its own retries.
     :param cluster: the id of the driver pod's cluster (:func:`.cluster_of`). Empty for another kind of driver, or if it
-        is unknown.
+        is unknown. No answer then shows that a pod is gone.
     """
 
     kind: ClassVar = "spark"
     conn_types: ClassVar = ("spark", "yarn", "k8s")
     over_with_success: ClassVar = True
+    forgets: ClassVar = False  # a standalone master answers without 404
 
     own: ClassVar = {"connection": "_conn_id"}
     # The id is a part of commands and URLs: driver-20130101000000-0000, application_1357000000000_0001, namespace:pod.
@@ -85,8 +95,16 @@ class SparkJob(Job):
         trust.learn(cls.names_of(operator))
         cluster = ""
         if ":" in job_id:  # namespace:pod
-            with suppress(Exception):  # the driver runs in any case, and must be recorded
+            try:
                 cluster = cluster_of(_kube_client())
+            except Exception as error:  # noqa: BLE001 - the driver runs in any case, and must be recorded
+                log.warning(
+                    "The cluster of driver pod %s is unknown (%r). If the task dies and the pod is deleted, the lease is kept "
+                    "until a user frees it. Check %s",
+                    job_id,
+                    error,
+                    _KUBE_SETTINGS,
+                )
         return cls(operator._conn_id, job_id, operator._deploy_mode, cluster)
 
     def running(self) -> bool:
@@ -122,27 +140,34 @@ class SparkJob(Job):
     def _driver_pod_runs(self) -> bool:
         """Ask as SparkSubmitOperator does, but with a time-out."""
         client, namespace, name = self._driver_pod()
-        try:
-            phase = client.read_namespaced_pod(name, namespace, _request_timeout=ANSWER_S).status.phase or "Pending"
-        except Exception as error:
-            if getattr(error, "status", None) != NOT_FOUND:
-                raise
-            if self.cluster and cluster_of(client) != self.cluster:
-                raise CannotTell(
-                    f"{self} was not found, but the answer comes from another cluster than the one that runs it. Check "
-                    "[kubernetes_executor] in the configuration of this Airflow process"
-                ) from error
+        pod = self._found(client, client.read_namespaced_pod, name, namespace)
+        if pod is None:
             return False
+        phase = pod.status.phase or "Pending"
         if phase == "Unknown":  # the pod's node does not answer
             raise CannotTell(f"{self}: the cluster does not know its state")
-        return phase in ("Pending", "Running")
+        if phase in ("Pending", "Running"):
+            return True
+        if self.cluster:  # a pod of another cluster can have the same name
+            check_cluster(self, client, _KUBE_SETTINGS)
+        return False
 
     def _delete_driver_pod(self) -> None:
         client, namespace, name = self._driver_pod()
-        pod = client.read_namespaced_pod(name, namespace, _request_timeout=ANSWER_S)
+        pod = self._found(client, client.read_namespaced_pod, name, namespace)
+        if pod is None:
+            return
         if (pod.metadata.labels or {}).get("spark-role") != "driver":
             raise CannotTell(f"{self} is not deleted: it has no label spark-role=driver, so Spark did not make it")
-        client.delete_namespaced_pod(name, namespace, body=delete_options(pod.metadata.uid), _request_timeout=ANSWER_S)
+        self._found(client, client.delete_namespaced_pod, name, namespace, body=delete_options(pod.metadata.uid))
+
+    def _found(self, client: Any, ask: Callable[..., Any], name: str, *args: Any, **kwargs: Any) -> Any:
+        """Return the answer of *ask*, a method of *client*, about the pod *name*. None if the pod is gone.
+
+        :raises CannotTell: the answer does not show whether the pod is gone.
+        """
+        asks = partial(ask, name, *args, **kwargs, _request_timeout=ANSWER_S)
+        return found(asks, self, name, client, _KUBE_SETTINGS)
 
     def _driver_pod(self) -> tuple[Any, str, str]:
         """Return the client for driver pods, and the namespace and name of this job's pod."""
@@ -172,10 +197,10 @@ def _driver_status(url: str, driver_id: str) -> str:
     """
     answer = requests.get(url, timeout=ANSWER_S)
     answer.raise_for_status()
-    found = answer.json()
-    if not found.get("success"):
-        raise CannotTell(f"the Spark master does not know {driver_id}: {found.get('message', 'without a reason')}")
-    return str(found["driverState"])
+    status = answer.json()
+    if not status.get("success"):
+        raise CannotTell(f"the Spark master does not know {driver_id}: {status.get('message', 'without a reason')}")
+    return str(status["driverState"])
 
 
 def _yarn_runs(manager_url: str, application_id: str, auth: Any) -> bool:

@@ -3,8 +3,10 @@ tests/system/jobs)."""
 
 from __future__ import annotations
 
+import json
 import sys
 from dataclasses import replace
+from functools import partial
 from types import ModuleType, SimpleNamespace
 from typing import TYPE_CHECKING, Any
 from unittest.mock import MagicMock
@@ -178,8 +180,13 @@ class TestDataproc:
         google.get_operations_client.assert_not_called()
 
 
-class NoSuchPod(Exception):
-    status, body = 404, 'pods "work" not found'
+class Gone(Exception):
+    """The answer of an API server that it does not know an object of that name."""
+
+    status = 404
+
+    def __init__(self, name: str = "work") -> None:
+        self.body = json.dumps({"kind": "Status", "reason": "NotFound", "details": {"name": name}})
 
 
 class TestKubernetes:
@@ -225,22 +232,39 @@ class TestKubernetes:
         assert POD.running()
 
     def test_a_pod_that_is_gone(self, cluster: Any) -> None:
-        cluster.get_pod.side_effect = NoSuchPod()
+        cluster.get_pod.side_effect = Gone()
         assert not POD.running()
 
     def test_a_pod_that_another_cluster_does_not_know(self, cluster: Any, tmp_path: Any) -> None:
-        cluster.get_pod.side_effect = NoSuchPod()
+        cluster.get_pod.side_effect = Gone()
         (tmp_path / "ca.crt").write_text("another authority")
         cluster.api_client.configuration.ssl_ca_cert = str(tmp_path / "ca.crt")
         with pytest.raises(CannotTell, match="another cluster"):
             POD.running()
+        cluster.get_pod.side_effect, cluster.get_pod.return_value = None, self.pod("Running", uid="u-2")
+        with pytest.raises(CannotTell, match="another cluster"):
+            POD.running()
+        cluster.get_custom_object.return_value = {"metadata": {"uid": "u-2"}}
+        with pytest.raises(CannotTell, match="another cluster"):
+            APPLICATION.running()
 
-    @pytest.mark.parametrize(("status", "body"), [(404, "404 page not found"), (403, "work"), (None, "work")])
-    def test_another_answer_tells_nothing(self, cluster: Any, status: int | None, body: str) -> None:
+    @pytest.mark.parametrize(
+        ("status", "body"),
+        [(404, "404 page not found"), (404, "no route to /pods/work"), (404, None), (403, Gone().body), (None, "work")],
+    )
+    def test_another_answer_tells_nothing(self, cluster: Any, status: int | None, body: str | None) -> None:
+        """Not after a cancellation either."""
         cluster.get_pod.side_effect = error = RuntimeError()
         error.status, error.body = status, body  # type: ignore[attr-defined]
+        for ask in (POD.running, partial(POD.ends, 0, cancelled=True)):
+            with pytest.raises(CannotTell):
+                ask()
+
+    def test_a_jobs_pods_are_not_taken_for_ended_if_a_proxy_answers(self, cluster: Any) -> None:
+        cluster.get_job.side_effect = Gone()
+        cluster.core_v1_client.list_namespaced_pod.side_effect = Gone("jobs")
         with pytest.raises(CannotTell):
-            POD.running()
+            K8S_JOB.ends(0, cancelled=True)
 
     def test_it_is_taken_up_by_an_operator_that_reattaches(self, cluster: Any) -> None:
         operator = SimpleNamespace(reattach_on_restart=True, POD_CHECKED_KEY="already_checked")
@@ -253,10 +277,7 @@ class TestKubernetes:
             assert not job.reconnects(operator, {}), "the operator would make a second one"
 
     def test_a_jobs_pods_may_outlive_it(self, cluster: Any) -> None:
-        class NoSuchJob(NoSuchPod):
-            body = 'jobs.batch "work" not found'
-
-        cluster.get_job.side_effect = NoSuchJob()
+        cluster.get_job.side_effect = Gone()
         assert not K8S_JOB.running()
         cluster.core_v1_client.list_namespaced_pod.return_value.items = [self.pod("Running", owner="u-1")]
         assert K8S_JOB.running()
@@ -278,7 +299,7 @@ class TestKubernetes:
         ("state", "running"), [("", True), ("RUNNING", True), ("PENDING_RERUN", True), ("COMPLETED", False)]
     )
     def test_an_application(self, cluster: Any, state: str, running: bool) -> None:
-        cluster.get_pod.side_effect = NoSuchPod()
+        cluster.get_pod.side_effect = Gone("work-driver")
         made = {"metadata": {"uid": "u-1"}, "status": {"applicationState": {"state": state}}}
         cluster.get_custom_object.return_value = made
         assert APPLICATION.running() is running
@@ -286,7 +307,7 @@ class TestKubernetes:
         assert not APPLICATION.running(), "a later one of its name"
 
     def test_an_applications_driver_may_outlive_it(self, cluster: Any) -> None:
-        cluster.get_custom_object.side_effect = NoSuchPod()
+        cluster.get_custom_object.side_effect = Gone()
         cluster.get_pod.return_value = self.pod("Running", owner="u-1")
         assert APPLICATION.running()
         cluster.get_pod.return_value = self.pod("Running", owner="u-2")

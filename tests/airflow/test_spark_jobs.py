@@ -196,7 +196,7 @@ class TestStandalone:
 
         class Master(BaseHTTPRequestHandler):
             def do_GET(self) -> None:
-                self.send_response(200)
+                self.send_response(answer.get("status", 200))
                 self.end_headers()
                 self.wfile.write(json.dumps(answer).encode())
 
@@ -219,6 +219,13 @@ class TestStandalone:
             assert self.JOB.running() is runs
             assert time.monotonic() - began < 10
 
+    def test_a_driver_is_not_taken_for_ended_if_a_proxy_answers(self, answer: dict[str, Any]) -> None:
+        """Not after a cancellation either: a master answers with 200, even about a driver that it does not know."""
+        answer["status"] = 404
+        for ask in (self.JOB.running, partial(self.JOB.ends, 0, cancelled=True)):
+            with pytest.raises(CannotTell, match="404"):
+                ask()
+
     def test_a_driver_that_no_master_knows_is_not_taken_for_ended(self, answer: dict[str, Any]) -> None:
         answer |= {"success": False, "message": "Driver not found"}
         with pytest.raises(CannotTell, match="Driver not found"):
@@ -226,9 +233,10 @@ class TestStandalone:
 
 
 class Gone(Exception):
-    """Kubernetes' 404."""
+    """Kubernetes' answer that it does not know the driver's pod."""
 
     status = 404
+    body = json.dumps({"kind": "Status", "reason": "NotFound", "details": {"name": "load-driver", "kind": "pods"}})
 
 
 class TestDriverPod:
@@ -262,22 +270,60 @@ class TestDriverPod:
         with pytest.raises(CannotTell, match="does not know"):
             self.JOB.running()
 
-    def test_a_pod_that_is_gone_has_ended(self, pod: Any) -> None:
-        self.client.read_namespaced_pod.side_effect = Gone()
+    @pytest.fixture
+    def gone(self, pod: Any) -> Gone:
+        """The cluster's answer if the pod is gone."""
         self.client.api_client.configuration = SimpleNamespace(ssl_ca_cert=None, host="https://here")
-        assert not self.JOB.running(), "an earlier version recorded no cluster"
-        assert not replace(self.JOB, cluster="https://here").running()
+        self.client.read_namespaced_pod.side_effect = error = Gone()
+        return error
 
-    def test_it_is_not_taken_for_ended_where_another_cluster_is_asked(self, pod: Any) -> None:
+    HERE = replace(JOB, cluster="https://here")
+
+    def test_a_pod_that_is_gone_has_ended(self, gone: Gone) -> None:
+        assert not self.HERE.running()
+        self.HERE.stop()
+
+    def test_a_lease_is_not_freed_if_its_cluster_is_not_recorded(self, gone: Gone) -> None:
+        """Any cluster could answer that the pod is gone. A person frees the lease."""
+        for ask in (self.JOB.running, self.JOB.stop, partial(self.JOB.ends, 0, cancelled=True)):
+            with pytest.raises(CannotTell, match=r"does not record its cluster.* If it has ended, free the lease"):
+                ask()
+
+    def test_a_pod_is_not_taken_for_ended_if_a_proxy_answers(self, gone: Gone) -> None:
+        for body in (
+            "404 page not found",
+            "no route to /pods/load-driver",
+            '{"details": {"name": "load"}}',
+            "[]",
+            None,
+        ):
+            gone.body = body  # type: ignore[assignment]
+            for ask in (self.HERE.running, self.HERE.stop, partial(self.HERE.ends, 0, cancelled=True)):
+                with pytest.raises(CannotTell, match="does not name load-driver"):
+                    ask()
+
+    def test_it_is_not_taken_for_ended_where_another_cluster_is_asked(self, gone: Gone) -> None:
         """As by a triggerer in another cluster than the worker's."""
-        self.client.api_client.configuration = SimpleNamespace(ssl_ca_cert=None, host="https://there")
+        self.client.api_client.configuration.host = "https://there"
         operator = SimpleNamespace(_conn_id="spark_default", _deploy_mode="cluster")
         job = SparkJob.submitted_by(operator, "jobs:load-driver")
         assert job.cluster == "https://there"
-        self.client.read_namespaced_pod.side_effect = Gone()
         self.client.api_client.configuration.host = "https://here"
         with pytest.raises(CannotTell, match="another cluster"):
             job.running()
+        self.client.read_namespaced_pod.side_effect = None
+        self.client.read_namespaced_pod.return_value.status.phase = "Succeeded"
+        with pytest.raises(CannotTell, match="another cluster"):
+            job.running()
+
+    def test_a_driver_is_recorded_although_its_cluster_is_unknown(
+        self, pod: Any, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(spark_job, "_kube_client", MagicMock(side_effect=OSError("no kubeconfig")))
+        operator = SimpleNamespace(_conn_id="spark_default", _deploy_mode="cluster")
+        assert SparkJob.submitted_by(operator, "jobs:load-driver") == replace(self.JOB, deploy_mode="cluster")
+        assert "no kubeconfig" in caplog.text
+        assert "until a user frees it" in caplog.text
 
     def test_is_deleted_and_no_other_pod(self, pod: Any) -> None:
         self.JOB.cancel()

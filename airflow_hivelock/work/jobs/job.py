@@ -77,6 +77,9 @@ class Job(ABC):
     over_with_success: ClassVar[bool] = False
     """Whether a return of the operator's ``execute`` means that the job has ended."""
 
+    forgets: ClassVar[bool] = True
+    """Whether the cluster can forget the job. An HTTP status of 404 then raises NotFound, and else only CannotTell."""
+
     def __init_subclass__(cls, **kwargs: Any) -> None:
         """Wrap the methods of each kind that ask a cluster, also in kinds of other packages."""
         super().__init_subclass__(**kwargs)
@@ -232,7 +235,7 @@ def _asking(method: Callable[..., Any], within_s: float) -> Callable[..., Any]:
             raise CannotTell(f"{self} cannot be checked here: install {self.package or error}") from error
         except Exception as error:
             where = f"through connection {_conn_id(self)!r}"
-            if any(_status(each) == NOT_FOUND for each in chain(error)):
+            if self.forgets and any(_status(each) == NOT_FOUND for each in chain(error)):
                 raise NotFound(f"the cluster does not know {self} {where}: {error!r:.500}") from error
             raise CannotTell(f"{self} cannot be checked {where}: {error!r:.500}") from error
 

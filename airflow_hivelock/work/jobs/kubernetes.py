@@ -1,7 +1,7 @@
 """Work on Kubernetes: a pod, a Job of pods, and a SparkApplication of the Spark operator.
 
 Name and uid identify each object, because a later object can have the same name. An object is gone if the API server of
-its own cluster does not know it. The answer of another cluster does not count.
+its own cluster does not know it. The answer of another cluster or of a proxy does not count.
 """
 
 from __future__ import annotations
@@ -9,19 +9,17 @@ from __future__ import annotations
 import logging
 import re
 import time
-from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from importlib import import_module
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from airflow_hivelock.locks import validate
 from airflow_hivelock.locks.errors import CannotTell
-from airflow_hivelock.spark.driver_work import digest
 from airflow_hivelock.work.asking import ANSWER_S, ASK_S, in_time
 from airflow_hivelock.work.jobs import trust
-from airflow_hivelock.work.jobs.job import NOT_FOUND, Job, filled, paths
+from airflow_hivelock.work.jobs.job import Job, filled, paths
+from airflow_hivelock.work.jobs.kubernetes_answers import check_cluster, cluster_of, delete_options, found
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -68,6 +66,7 @@ class KubernetesWork(Job):
 
     package: ClassVar = "apache-airflow-providers-cncf-kubernetes"
     conn_types: ClassVar = ("kubernetes",)
+    forgets: ClassVar = False
     own: ClassVar = {"connection": "kubernetes_conn_id", "config_file": "config_file"}
     # Namespace, name and uid become parts of a URL.
     checks: ClassVar = {
@@ -123,19 +122,9 @@ class KubernetesWork(Job):
     def found(self, hook: Any, ask: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         """Return the answer of *ask*, a method of *hook* or of its clients. None if the object is gone.
 
-        :raises CannotTell: *hook* asks another cluster than the object's.
+        :raises CannotTell: the answer does not show whether the object is gone.
         """
-        try:
-            return ask(*args, **kwargs)
-        except Exception as error:
-            # A 404 that does not name the object means something else, such as a missing kind or a proxy's answer.
-            if getattr(error, "status", None) != NOT_FOUND or self.name not in str(getattr(error, "body", "")):
-                raise
-            if cluster_of(hook) != self.cluster:
-                raise CannotTell(
-                    f"{self} was not found, but the answer comes from another cluster than the one that created it. Check the connection"
-                ) from error
-            return None
+        return found(partial(ask, *args, **kwargs), self, str(kwargs.get("name") or args[0]), hook)
 
     def running(self) -> bool:
         hook = self.hook()
@@ -147,7 +136,17 @@ class KubernetesWork(Job):
     def _find(self, hook: Any) -> Any:
         """Return the object; None if it is gone, or if a later object has its name."""
         found = self.found(hook, getattr(hook, self.get), self.name, self.namespace)
-        return found if found is not None and self.uid in ("", found.metadata.uid) else None
+        return found if found is not None and self._is_it(hook, found.metadata.uid) else None
+
+    def _is_it(self, hook: Any, uid: str) -> bool:
+        """Whether the object with this name and *uid* is the recorded one. Otherwise it is a later object.
+
+        :raises CannotTell: the object is in another cluster, so it shows nothing.
+        """
+        if self.uid in ("", uid):
+            return True
+        check_cluster(self, hook)
+        return False
 
     def _is_over(self, found: Any) -> bool:
         """Whether the object *found* has ended. Its pods do not count."""
@@ -177,12 +176,6 @@ class KubernetesWork(Job):
             raise CannotTell(
                 f"{self} is not deleted: it has no label {name}={value}, so no operator of Airflow made it. End it yourself"
             )
-
-
-def delete_options(uid: str) -> Any:
-    """The options to delete an object only if it has that *uid*. An empty uid allows any."""
-    client = import_module("kubernetes.client")
-    return client.V1DeleteOptions(preconditions=client.V1Preconditions(uid=uid) if uid else None)
 
 
 @dataclass(frozen=True)
@@ -275,7 +268,7 @@ class SparkApplication(KubernetesWork):
 
     def _find(self, hook: Any) -> Any:
         found = self.found(hook, hook.get_custom_object, name=self.name, namespace=self.namespace, **self._api())
-        return found if found is not None and self.uid in ("", found["metadata"]["uid"]) else None
+        return found if found is not None and self._is_it(hook, found["metadata"]["uid"]) else None
 
     def _is_over(self, found: Any) -> bool:
         return found.get("status", {}).get("applicationState", {}).get("state") in _APPLICATION_OVER
@@ -361,11 +354,3 @@ def _is_taken_up(pod: Any, operator: Any) -> bool:
 
 def _owners(pod: Any) -> set[str]:
     return {owner.uid for owner in pod.metadata.owner_references or []}
-
-
-def cluster_of(hook: Any) -> str:
-    """Return the id of the cluster of *hook*, or of another client: a digest of its certificate authority, or else its address."""
-    configuration = hook.api_client.configuration
-    with suppress(OSError, TypeError):  # no certificate authority, or its file is gone
-        return digest(Path(configuration.ssl_ca_cert).read_bytes())
-    return str(configuration.host)

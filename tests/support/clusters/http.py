@@ -87,6 +87,7 @@ class _Handler(BaseHTTPRequestHandler):
             status, answer = 200, self.answer(asked)
         except Unknown as error:
             status, answer = _failure(404, "NotFound", f"no {error}")
+            answer["details"] = {"name": str(error)}
         except Refused:
             status, answer = _failure(403, "AccessDenied", "not you")
         except Silent:

@@ -108,7 +108,7 @@ class TestKubernetes:
 
     def test_what_is_gone_is_over_by_the_word_of_its_own_cluster(self, k8s: Any, cluster: Any) -> None:
         gone = k8s.ApiException(status=404)
-        gone.body = '{"message": "pods \\"work\\" not found"}'
+        gone.body = '{"message": "pods \\"work\\" not found", "details": {"name": "work", "kind": "pods"}}'
         cluster.read_pod.side_effect = gone
         assert not self.job(kubernetes.KubernetesPod).running()
         with pytest.raises(CannotTell, match="another cluster"):
@@ -169,7 +169,7 @@ class TestKubernetes:
         assert (job.namespace, job.name, job.uid) == ("jobs", "work-1", "u-1")
         assert (job.group, job.version, job.plural) == ("sparkoperator.k8s.io", "v1beta2", "sparkapplications")
         gone = k8s.ApiException(status=404)
-        gone.body = "work-1"
+        gone.body = '{"details": {"name": "work-1-driver", "kind": "pods"}}'
         cluster.read_pod.side_effect = gone
         for state, running in (("SUBMITTED", True), ("PENDING_RERUN", True), ("COMPLETED", False), ("FAILED", False)):
             cluster.read_custom.return_value = {**made, "status": {"applicationState": {"state": state}}}
