@@ -179,11 +179,22 @@ def _table(cursor: Cursor, planner: Planner, temporary: bool, replace: bool, mat
             query = Named(tree, planner.reader(cursor.statement, planner.session.frozen()), {})
     cursor.end()
     if temporary:
-        planner.session.add_temporary(target)
+        _temporary_table(planner, target, existing)
         return
     planner.session.add_made(target, query)
     # An existing table is not changed, and a table that does not exist has no data.
     (planner.look if existing and not has_query and not replace else planner.write)(target)
+
+
+def _temporary_table(planner: Planner, target: LockObject, existing: bool) -> None:
+    """Make *target* a temporary table, which hides a stored table of that name.
+
+    :param existing: the statement has IF NOT EXISTS. Engines then keep a stored table, and later statements write it.
+    """
+    if existing:
+        planner.look(target)
+    if not existing or planner.session.is_new(target):
+        planner.session.add_temporary(target)
 
 
 def _options(cursor: Cursor, planner: Planner) -> bool:

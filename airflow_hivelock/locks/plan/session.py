@@ -171,6 +171,12 @@ class SessionState(Generic[View]):
         """Whether *table* is a temporary table of this session."""
         return table in self._temporary
 
+    def is_new(self, table: LockObject) -> bool:
+        """Whether nothing of that name is stored: the catalog has no such table, and no earlier statement created one."""
+        if self.tables.catalog is None or self.tables.table(table) is not None:
+            return False
+        return table not in self.made and self._since(table)[-1] is None
+
     def meanings(self, parts: tuple[str, ...]) -> tuple[View | None, ...]:
         """The meanings of the name: the query of a view that this session created, or None for any other object.
 
