@@ -89,7 +89,7 @@ class LeaseAnswer(AnswerPart):
 
 
 class HiveLockAnswer(AnswerPart):
-    """A lock of Hive, or of another client of its metastore."""
+    """A lock of Hive, or of another client of its metastore. `id` and `query` are empty if its owner is hidden."""
 
     object: str
     mode: Mode

@@ -63,6 +63,8 @@ class View:
                 {**row, "jobs": jobs_without(row["jobs"], hidden)} if row.get("jobs") else row
                 for row in shown["leases"]
             ]
+        if shown.get("hive"):
+            shown["hive"] = [_hive_without(hidden, row, self.data["installation"]) for row in shown["hive"]]
         if "entries" in shown:
             installation = self.data["installation"]
             shown["entries"] = [_entry_without(hidden, row, installation) for row in shown["entries"]]
@@ -70,6 +72,12 @@ class View:
             unnamed = {"name": "", "comment": ""}
             shown["groups"] = [{**row, **unnamed} if row["name"] in hidden else row for row in shown["groups"]]
         return shown
+
+
+def _hive_without(hidden: Collection[str], row: dict[str, Any], installation: str) -> dict[str, Any]:
+    if owner_row(row["owner"], installation).get("dag") not in hidden:
+        return row
+    return {**{key: value for key, value in row.items() if key != "id"}, "owner": HIDDEN, "query": ""}
 
 
 def _entry_without(hidden: Collection[str], row: dict[str, Any], installation: str) -> dict[str, Any]:

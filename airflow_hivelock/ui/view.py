@@ -96,7 +96,10 @@ def current(
         "left_out": len(leases) - len(kept) + len(waiters) - len(queue) + len(hives[MOST_LOCKS:]),
     }
     rows.end_view()
-    return named(owners, data, {dag for lease in kept for dag in hiding.dags_of(lease, installation)})
+    dags = {dag for lease in kept for dag in hiding.dags_of(lease, installation)}
+    # A listing of HiveServer2, or a lock node without a record, shows a lock of a task as if it was Hive's own.
+    dags |= {hiding.dag_of_owner(holder.owner, installation) for holder in hives[:MOST_LOCKS]}
+    return named(owners, data, dags - {""})
 
 
 def _fitting(requests: Sequence[Request]) -> Sequence[Request]:

@@ -188,3 +188,25 @@ class _Crowd:
 
     def waiters(self) -> list[Waiter]:
         return self._waiters
+
+
+def test_a_lock_of_a_hidden_dag_in_a_listing_of_hive_has_no_name() -> None:
+    """HiveServer2 lists the lock node of a task, and so its DAG."""
+    since, day = datetime(2026, 1, 1, tzinfo=UTC), LockObject.parse("dw.t/dt=1")
+    holders = [
+        Holder(day, LockMode.EXCLUSIVE, who, since, query=f"dag {who}", hive_id=f"id of {who}")
+        for who in (owner("secret"), owner("secret", installation="elsewhere"), owner("daily"), "hive_1")
+    ]
+    shown = view.current([], [], view.ShownLocks(1, holders), "here")
+    assert shown.dag_ids == {"secret", "daily"}
+    rows = shown.without(frozenset({"secret"}))["hive"]
+    assert "secret" not in json.dumps(rows)
+    for row in rows[:2]:
+        assert (row["object"], row["owner"], row["query"], "id" in row) == (
+            "dw.t/dt=1",
+            "a task of a DAG that you may not see",
+            "",
+            False,
+        )
+    assert rows[2:] == shown.data["hive"][2:]
+    assert shown.without(frozenset()) is shown.data
