@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from airflow_hivelock.locks import InvalidRequest
 from airflow_hivelock.locks.plan import plan_statements
 from tests.support.sql.warehouse import Warehouse
 
@@ -59,3 +60,64 @@ def test_an_earlier_statement_can_have_stored_the_name() -> None:
 )
 def test_a_temporary_table_hides_a_stored_one(sql: str, locked: str) -> None:
     assert locks(sql, Warehouse()) == locked
+
+
+FILES = " using parquet options (path '/x'); "
+SPARK = "create temporary table u" + FILES
+
+
+@pytest.mark.parametrize(
+    ("sql", "locked"),
+    [
+        (SPARK + "insert into dw.u select 1", "X(dw.u)"),
+        (SPARK + "insert overwrite u select x from w", "S(dw.w)"),
+        (SPARK + "select * from u", "S(dw)"),
+        (SPARK + "select * from dw.u", "S(dw.u)"),
+        (SPARK + "drop table if exists u; select * from w", "S(dw.w)"),
+        (SPARK + "drop table u; drop table if exists u", "X(dw.u)"),
+        (SPARK + "alter table u rename to w; insert into w select 1; drop table u", "X(dw.u)"),
+        ("create temporary table u (x int)" + FILES + "truncate table dw.u", "X(dw.u)"),
+        ("create temporary table session.u" + FILES + "insert into u select x from w", "S(dw.w) S(session)"),
+    ],
+)
+def test_sparks_temporary_table_is_a_temporary_view(sql: str, locked: str) -> None:
+    assert locks(sql, Warehouse()) == locked
+
+
+@pytest.mark.parametrize(
+    "refused",
+    [
+        "create temporary table dw.u" + FILES,
+        "create temporary table if not exists u" + FILES,
+        "create temporary table u using parquet as select 1; ",
+        "create temporary view dw.u" + FILES,
+        "create temporary view dw.u as select 1; ",
+        "cache table dw.u as select 1; ",
+    ],
+)
+@pytest.mark.parametrize("catalog", [Warehouse(), None])
+def test_a_temporary_view_that_spark_refuses_takes_no_name(refused: str, catalog: Warehouse | None) -> None:
+    assert "X(dw.u)" in locks(refused + "insert overwrite u select 1", catalog).split()
+
+
+@pytest.mark.parametrize("kind", ["temporary", "global temporary"])
+@pytest.mark.parametrize("query", ["as select * from w", "using parquet options (path '/x')"])
+def test_a_temporary_view_if_not_exists_is_refused_as_in_spark(kind: str, query: str) -> None:
+    with pytest.raises(InvalidRequest, match="no temporary view with IF NOT EXISTS; leave IF NOT EXISTS out, or"):
+        locks(f"create {kind} view if not exists v {query}")
+
+
+@pytest.mark.parametrize(
+    "script",
+    [
+        "if 1 = 0 then " + SPARK + "end if; insert into u select 1;",
+        "if 1 = 0 then create temporary table u (x int); end if; insert into u select 1;",
+        "create temporary table u (x int); while 1 = 1 do drop table u; end while;",
+        "create temporary table u (x int); if 1 = 0 then alter table u rename to w; end if; insert into w select 1;",
+    ],
+)
+def test_no_branch_of_a_script_changes_what_is_temporary(script: str) -> None:
+    with pytest.raises(
+        InvalidRequest, match=r"a branch, a loop or a handler of the script changes what (?:dw\.)?u means"
+    ):
+        locks(f"begin {script} end", Warehouse())

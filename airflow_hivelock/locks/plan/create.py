@@ -151,10 +151,11 @@ def _view(cursor: Cursor, planner: Planner, temporary: bool, globally: bool) -> 
     parts = (GLOBAL, parts[-1]) if globally else parts
     renamed = cursor.sees("(")
     data_source = _options(cursor, planner)
+    if temporary and existing:
+        step = "leave IF NOT EXISTS out, or name reads and writes instead"
+        cursor.refuse("Spark creates no temporary view with IF NOT EXISTS", step)
     if temporary and data_source and cursor.done():
-        planner.session.by_path.append("USING")
-        reader = planner.reader(cursor.statement)  # a view of Spark on a data source outside Hive
-        planner.session.add_temporary_view(parts, Named(exp.Values(expressions=[]), reader, {}))
+        _view_of_files(cursor, planner, parts)
         return
     if not cursor.take("AS"):
         cursor.refuse("AS and a query are missing here")
@@ -168,9 +169,8 @@ def _view(cursor: Cursor, planner: Planner, temporary: bool, globally: bool) -> 
 
 def _table(cursor: Cursor, planner: Planner, temporary: bool, replace: bool, materialized: bool) -> None:
     existing = _if_not_exists(cursor)
-    target, _ = planner.named(cursor)
-    if _options(cursor, planner) and temporary:
-        planner.session.by_path.append("USING")  # Spark's old form of CREATE TEMPORARY VIEW … USING
+    target, parts = planner.named(cursor)
+    using = _options(cursor, planner)
     planner.look(LockObject(target.database))
     query = None
     if has_query := cursor.take("AS") or cursor.sees("SELECT"):
@@ -178,12 +178,24 @@ def _table(cursor: Cursor, planner: Planner, temporary: bool, replace: bool, mat
         if materialized:
             query = Named(tree, planner.reader(cursor.statement, planner.session.frozen()), {})
     cursor.end()
+    if temporary and using and not existing and not has_query:
+        _view_of_files(cursor, planner, parts)  # Spark's old form of CREATE TEMPORARY VIEW … USING
+        return
+    if temporary and using:
+        return  # Spark refuses it, so the name keeps its meaning
     if temporary:
         _temporary_table(planner, target, existing)
         return
     planner.session.add_made(target, query)
     # An existing table is not changed, and a table that does not exist has no data.
     (planner.look if existing and not has_query and not replace else planner.write)(target)
+
+
+def _view_of_files(cursor: Cursor, planner: Planner, parts: tuple[str, ...]) -> None:
+    """Make *parts* a temporary view of Spark on a data source outside Hive."""
+    planner.session.by_path.append("USING")
+    empty = Named(exp.Values(expressions=[]), planner.reader(cursor.statement), {})
+    planner.session.add_temporary_view(parts, empty)
 
 
 def _temporary_table(planner: Planner, target: LockObject, existing: bool) -> None:

@@ -193,8 +193,9 @@ class SessionState(Generic[View]):
         self.database, self.used = database, True
 
     def add_temporary_view(self, parts: tuple[str, ...], view: View) -> None:
-        """:param parts: the view's name. Spark's global temporary views are in their own database."""
-        self._mean(LockObject(GLOBAL, parts[1]) if is_global(parts) else parts[-1].lower(), view)
+        """Do nothing for a name in a database, because Spark refuses it. Global temporary views have a database."""
+        if name := LockObject(GLOBAL, parts[1]) if is_global(parts) else _as_temporary(parts):
+            self._mean(name, view)
 
     def add_view(self, target: LockObject, view: View | None) -> None:
         self._mean(target, view)
@@ -213,6 +214,7 @@ class SessionState(Generic[View]):
 
     def add_temporary(self, table: LockObject) -> None:
         if self._then is None:
+            self._refuse_in_branch(f"what {table} means")
             self._temporary.add(table)
 
     def add_made(self, table: LockObject, query: View | None = None) -> None:
@@ -228,6 +230,7 @@ class SessionState(Generic[View]):
         self._mean(target, None)
         if target in self._temporary:
             if self._then is None:
+                self._refuse_in_branch(f"what {target} means")
                 self._temporary.remove(target)
             return True
         if (was_view := self.is_temporary_view(parts)) and not is_global(parts):
