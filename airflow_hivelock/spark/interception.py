@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from airflow_hivelock.locks.errors import InvalidRequest
 from airflow_hivelock.spark.commands import DELTA
 from airflow_hivelock.spark.holding import LockedRows
+from airflow_hivelock.spark.learning import Learning
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -129,9 +130,7 @@ def _change_all() -> None:
     for name in ("start", "toTable"):
         _change(streams, name, _stream)
     with suppress(ImportError):  # it needs NumPy
-        learning = import_module("pyspark.ml.wrapper")
-        _change(learning.JavaEstimator, "_fit_java", _on_dataset)
-        _change(import_module("pyspark.ml.evaluation").JavaEvaluator, "_evaluate", _on_dataset)
+        Learning(_change, _locks_of, frame).change_all()
     with suppress(ImportError):
         delta = import_module("delta.tables")
         for cls, names in DELTA.items():
@@ -379,9 +378,3 @@ def _stream(original: Any) -> Any:
         return original(writer, *args, **kwargs)
 
     return start
-
-
-_on_dataset = _under_locks(
-    lambda model, dataset, *_: dataset.sparkSession,
-    lambda locks, model, name, args, kwargs: locks.action(args[0], f"{type(model).__name__} on a DataFrame"),
-)
