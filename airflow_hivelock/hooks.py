@@ -118,15 +118,19 @@ class HiveLockHook(BaseHook):
 
         :raises StoreUnavailable: the lock store does not answer.
         """
+        settings = self.settings
         try:
-            return _shared_manager(self.url, self.settings.site)
+            return _shared_manager(settings.url, settings.site)
         except HiveLockError as error:
-            raise type(error)(f"connection {self.hivelock_conn_id!r}: {error}") from error
+            raise self._of_connection(error) from error
 
     def catalog(self) -> Catalog | None:
         """The catalog of tables. None: the connection has no ``metastore_uri``."""
         uri = self.settings.metastore_uri
-        return connect_catalog(uri) if uri else None
+        try:
+            return connect_catalog(uri) if uri else None
+        except HiveLockError as error:
+            raise self._of_connection(error) from error
 
     def get_conn(self) -> LockManager:
         """The same as :meth:`manager`."""
@@ -151,7 +155,13 @@ class HiveLockHook(BaseHook):
             _change(self.hivelock_conn_id, found.url)
             return found
         except InvalidRequest as error:
-            raise InvalidRequest(f"connection {self.hivelock_conn_id!r}: {error}") from error
+            raise self._of_connection(error) from error
+
+    def _of_connection(self, error: HiveLockError) -> HiveLockError:
+        """*error* with the connection's id. It is marked as an error of the connection."""
+        named = type(error)(f"connection {self.hivelock_conn_id!r}: {error}")
+        named.of_connection = True
+        return named
 
     def _missing(self) -> InvalidRequest:
         return InvalidRequest(

@@ -28,7 +28,10 @@ class HiveLockError(Exception):
     """The base class of this package's errors.
 
     :param lines: the lines of the message. They can contain text of other clients, so each is made :func:`printable`.
+    :ivar of_connection: whether the connection causes it. The message can then contain its host, login and options.
     """
+
+    of_connection = False
 
     def __init__(self, *lines: str) -> None:
         super().__init__(*map(printable, lines))

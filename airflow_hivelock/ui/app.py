@@ -51,7 +51,7 @@ async def _harden(request: Request, answer: Callable[[Request], Awaitable[Respon
 
 @app.exception_handler(HiveLockError)
 async def _refused(request: Request, error: HiveLockError) -> JSONResponse:
-    if isinstance(error, InvalidRequest | Unsupported):
+    if isinstance(error, InvalidRequest | Unsupported) and not error.of_connection:
         return JSONResponse({"detail": str(error)}, 400)
     log.warning("The page cannot look at the lock store: %s", error)  # not shown to the user, because it names servers
     return JSONResponse({"detail": problems.silent(error, request.path_params.get("connection_id", ""))}, 503)

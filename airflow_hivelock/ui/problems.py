@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from airflow_hivelock.locks.errors import AccessDenied, HiveLockError, StoreCorrupted
+from airflow_hivelock.locks.errors import AccessDenied, HiveLockError, InvalidRequest, StoreCorrupted, Unsupported
 
 SILENT = {
     AccessDenied: "The lock store refuses Airflow's API server. Correct the credentials of the connection, or "
@@ -12,11 +12,17 @@ SILENT = {
     HiveLockError: "The lock store does not answer. Leases stay held and running jobs continue, but no lock is granted or "
     "released. A waiting task fails after ten minutes. Check that the store is up, and that the API server reaches it.",
 }
+MISCONFIGURED = (
+    "Airflow's API server cannot use this connection: a setting is invalid, or a library is missing. The API server's log has "
+    "the details. On the API server's host, airflow hivelock --conn-id {} check shows them, too."
+)
 ASK_WHY = "On the API server's host, airflow hivelock --conn-id {} -e \"SHOW LOCKS\" shows the reason. So does the API server's log."
 
 
 def silent(error: HiveLockError, connection_id: str) -> str:
-    """The text for an *error* of the lock store itself."""
+    """The text for an *error* of the lock store itself, or of its connection."""
+    if isinstance(error, InvalidRequest | Unsupported):
+        return MISCONFIGURED.format(connection_id)
     message = next(message for kind, message in SILENT.items() if isinstance(error, kind))
     return f"{message} {ASK_WHY.format(connection_id)}"
 

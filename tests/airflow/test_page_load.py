@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import json
 import threading
 import time
 import tracemalloc
@@ -21,7 +22,7 @@ from airflow_hivelock.locks.errors import AccessDenied, HiveLockError, StoreCorr
 from airflow_hivelock.ui import lock_rows
 from airflow_hivelock.ui.reads import SharedReads
 from airflow_hivelock.work import applications
-from tests.airflow.page import API, CURRENT, LEASES, Login, access, hold, looks, on_worker, owner, works
+from tests.airflow.page import API, ASKED, CURRENT, LEASES, Login, access, hold, looks, on_worker, owner, works
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 
     from airflow_hivelock.locks import LockManager
     from airflow_hivelock.locks.model import Lease
+    from tests.airflow.conftest import Lines
 
 
 def test_an_answer_that_has_not_changed_is_not_sent_again(login: Login, manager: LockManager) -> None:
@@ -157,6 +159,23 @@ def test_a_store_that_is_down_is_told_with_what_to_do(
     assert said in detail
     assert "airflow hivelock --conn-id hivelock_default" in detail
     assert str(error) not in detail, "a viewer is not told of servers"
+
+
+def test_a_wrong_setting_of_the_connection_is_not_shown_to_a_viewer(
+    login: Login, monkeypatch: pytest.MonkeyPatch, lines: Lines
+) -> None:
+    """It was shown with the host, the login and the options of the store."""
+    extra = {"installation": "a", "backend": "postgresql", "sslmodee": "x"}
+    fields = {"conn_type": "hivelock", "host": "db.bank", "login": "svc", "schema": "locks", "extra": extra}
+    monkeypatch.setenv("AIRFLOW_CONN_HIVELOCK_DEFAULT", json.dumps(fields))
+    body = {"reason": "stuck"}
+    viewer, operator = login("viewer"), login("op")
+    answers = [viewer.get(CURRENT), operator.post(f"{LEASES}/1/release", json=body, headers=ASKED)]
+    for answer in answers:
+        assert answer.status_code == 503
+        assert answer.json()["detail"].startswith("Airflow's API server cannot use this connection")
+        assert not [part for part in ("db.bank", "svc", "sslmodee") if part in answer.text]
+    assert "sslmodee" in lines()
 
 
 def test_an_airflow_that_does_not_list_its_connections_is_not_taken_for_a_lock_store(
