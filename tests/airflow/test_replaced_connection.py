@@ -7,6 +7,8 @@ import json
 import os
 import threading
 import time
+import weakref
+from collections import defaultdict
 from typing import TYPE_CHECKING, Any
 
 import psycopg
@@ -33,6 +35,9 @@ DAY = "dw.flights/dt=2013-01-01"
 @pytest.fixture(autouse=True)
 def nothing_kept(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(hooks, "_managers", {})
+    monkeypatch.setattr(hooks, "_current", {})
+    monkeypatch.setattr(hooks, "_replaced", weakref.WeakValueDictionary())
+    monkeypatch.setattr(hooks, "_connecting", defaultdict(threading.Lock))
     yield
     for manager in hooks._managers.values():
         manager.close()
