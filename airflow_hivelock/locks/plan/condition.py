@@ -23,7 +23,8 @@ if TYPE_CHECKING:
     from airflow_hivelock.locks.hive.catalog import Table
     from airflow_hivelock.locks.plan.tables import KnownTables
 
-_INTEGER = re.compile(r"-?[0-9]{1,18}", re.ASCII)
+INTEGER = re.compile(r"-?[0-9]{1,18}", re.ASCII)
+"""The spelling of a whole number that is compared as a number."""
 
 
 @dataclass(frozen=True)
@@ -47,7 +48,7 @@ class Literal:
         if self.kind in ("midnight", "computed"):
             return self.text if kind == "date" and self.kind == "midnight" else None
         if kind in INTEGERS or (not kind and self.kind == "number"):
-            return str(int(self.text)) if _INTEGER.fullmatch(self.text) else None
+            return str(int(self.text)) if INTEGER.fullmatch(self.text) else None
         if kind == "date" or (not kind and self.kind == "date"):
             return self.text if is_date(self.text) else None
         if (not kind or STRING.fullmatch(kind)) and self.kind == "string":
@@ -65,7 +66,7 @@ class Literal:
         text = not kind or STRING.fullmatch(kind)
         if self.kind == "number" and (text or kind.startswith("char")):
             # A string column stores 7 for 07.
-            return str(int(self.text)) if text and _INTEGER.fullmatch(self.text) else None
+            return str(int(self.text)) if text and INTEGER.fullmatch(self.text) else None
         if (self.kind == "date" and not text and kind != "date") or kind == "boolean":
             return None  # Hive reads 'false' in quotes as true, and Spark as false
         return self._canonical(kind)
@@ -178,7 +179,7 @@ class OneOf(_OfColumn):
         if not value:
             return None
         exact, others = self._split(kind)
-        if (str(int(value)) if kind in INTEGERS and _INTEGER.fullmatch(value) else value) in exact:
+        if (str(int(value)) if kind in INTEGERS and INTEGER.fullmatch(value) else value) in exact:
             return True if not self.widened or value in self._texts else None
         return _any(Compare(self.column, "=", each, widened=self.widened).holds(partition) for each in others)
 
@@ -281,16 +282,6 @@ class And(_Several):
         return frozenset(target.partition[0][1] for target in listed)
 
 
-class Together(And):
-    """A comparison of tuples. Engines skip partitions by it only if all its columns are partition columns."""
-
-    def holds(self, partition: Partition) -> bool | None:
-        return super().holds(partition) if self.columns() <= partition.values.keys() else None
-
-    def values(self, column: str, kind: str, ranges: bool = False) -> frozenset[str] | None:
-        return None
-
-
 class Or(_Several):
     """Three-valued OR. It is false if it has no parts."""
 
@@ -342,7 +333,7 @@ def _order(value: str, kind: str, literal: Literal) -> int | None:
     if literal.kind in ("boolean", "timestamp", "computed") or (literal.kind == "midnight" and one == other):
         return None
     if kind in INTEGERS or literal.kind == "number":
-        if not (_INTEGER.fullmatch(one) and _INTEGER.fullmatch(other)):
+        if not (INTEGER.fullmatch(one) and INTEGER.fullmatch(other)):
             return None
         return int(one) - int(other)
     if kind == "date" or literal.kind in ("date", "midnight"):
@@ -370,19 +361,25 @@ def narrow(
     table = tables.table(target)
     if table is None or not condition.columns() & set(table.partition_columns):
         return [target]
+    types = dict(zip(table.partition_columns, table.partition_types, strict=False))
+
+    def may_hold(partition: LockObject) -> bool:
+        return condition.holds(Partition(dict(partition.partition), types)) is not False
+
     named = _named(target, condition, table, limit, ranges=listed and tables.catalog is None)
+    named = [partition for partition in named if may_hold(partition)]
     depth = len(named[0].partition) if named else len(table.partition_columns)
     found = named  # a prefix means all partitions below it
     if listed and condition.columns() & set(table.partition_columns[depth:]) and tables.catalog is not None:
         existing = (partition for prefix in named for partition in tables.listed(prefix) or ())
-        found = [partition for partition in existing if _may_hold(condition, partition, table)]
-    respelt = [each for each, kept in tables.respelt(target).items() if _may_hold(condition, kept, table)]
+        found = [partition for partition in existing if may_hold(partition)]
+    respelt = [each for each, kept in tables.respelt(target).items() if may_hold(kept)]
     found = list(dict.fromkeys([*found, *respelt]))
     return found if len(found) <= limit else [target]
 
 
 def _named(target: LockObject, condition: Condition, table: Table, limit: int, *, ranges: bool) -> list[LockObject]:
-    """The table, prefixes or partitions that the condition alone determines. Empty if it contradicts itself."""
+    """The table, prefixes or partitions with the values that the condition allows. Empty if it allows none."""
     levels: list[list[tuple[str, str]]] = []
     count = 1
     types = table.partition_types or ("",) * len(table.partition_columns)
@@ -391,10 +388,4 @@ def _named(target: LockObject, condition: Condition, table: Table, limit: int, *
         if values is None or (count := count * len(values)) > limit:
             break
         levels.append([(column, value) for value in sorted(values)])
-    named = [LockObject(target.database, target.table, levels) for levels in product(*levels)]
-    return [partition for partition in named if _may_hold(condition, partition, table)]
-
-
-def _may_hold(condition: Condition, partition: LockObject, table: Table) -> bool:
-    types = dict(zip(table.partition_columns, table.partition_types, strict=False))
-    return condition.holds(Partition(dict(partition.partition), types)) is not False
+    return [LockObject(target.database, target.table, levels) for levels in product(*levels)]

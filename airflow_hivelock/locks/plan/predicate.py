@@ -13,9 +13,7 @@ from airflow_hivelock.locks.plan.condition import (
     Compare,
     Condition,
     Not,
-    Or,
     Prefix,
-    Together,
     all_of,
     any_of,
 )
@@ -23,6 +21,7 @@ from airflow_hivelock.locks.plan.constants import constant
 from airflow_hivelock.locks.plan.functions import deterministic
 from airflow_hivelock.locks.plan.scope import belongs, lateral_columns, mark, marks, narrowed_by_on
 from airflow_hivelock.locks.plan.sql import uncertain
+from airflow_hivelock.locks.plan.tuples import one_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
@@ -142,16 +141,12 @@ class Predicates:
         wanted = len(node.this.expressions)
         if not all(isinstance(each, exp.Tuple) and len(each.expressions) == wanted for each in node.expressions):
             return UNKNOWN
-        return Or(
+        return one_of(
             tuple(
-                Together(
-                    tuple(
-                        self._compare(column, "=", value, owns, widened=True)
-                        for column, value in zip(node.this.expressions, each.expressions, strict=True)
-                    )
-                )
-                for each in node.expressions
+                self._compare(column, "=", value, owns, widened=True)
+                for column, value in zip(node.this.expressions, each.expressions, strict=True)
             )
+            for each in node.expressions
         )
 
 
