@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 _CLI = "airflow.providers.apache.hive.operators.hive.HiveOperator"
 _SQL = "airflow.providers.common.sql.operators.sql.BaseSQLOperator"
 _HIVESERVER2 = "airflow.providers.apache.hive.hooks.hive.HiveServer2Hook"
+_IMPALA = "airflow.providers.apache.impala.hooks.impala.ImpalaHook"
 
 _TRANSPORT = "thrift.transport.TTransport.TTransportException"
 _NOT_OPEN = 1
@@ -99,14 +100,14 @@ def locks_for_itself(operator: Any, store: Capabilities) -> bool:
 
 
 def call_when_connected(operator: Any, act: Callable[[], None]) -> None:
-    """Call *act* before *operator* sends a statement to HiveServer2, which runs a statement even without its client.
+    """Call *act* before *operator* sends a statement to HiveServer2 or Impala, which run it even without their client.
 
     Measured on Hive 2.3.10, for clients that wait and clients that poll. Call it last, because it creates hooks.
     """
     if _is(operator, _CLI):
         if operator.hook.use_beeline:
             act()
-    elif (hook := _hiveserver2(operator)) is not None:
+    elif (hook := _hook(operator, _HIVESERVER2, _IMPALA)) is not None:
         hook.get_conn = _once_connected(hook.get_conn, lambda _: act())
 
 
@@ -131,13 +132,18 @@ def _is(thing: object, path: str) -> bool:
 
 
 def _hiveserver2(operator: Any) -> Any:
-    """The hook of a SQL operator for HiveServer2. None for any other operator."""
-    hook: Any = operator.get_db_hook() if _is(operator, _SQL) else None
-    if not _is(hook, _HIVESERVER2):
+    """The hook of a SQL operator for HiveServer2. None for any other operator, and for Impala."""
+    if (hook := _hook(operator, _HIVESERVER2)) is None:
         return None
     # Impala does not have these settings and locks. Its connections have this mark.
     sets = hook.get_connection(hook.get_conn_id()).extra_dejson.get("run_set_variable_statements", True)
     return hook if sets else None
+
+
+def _hook(operator: Any, *kinds: str) -> Any:
+    """The hook of a SQL operator if its class is one of *kinds*, which are paths. None for any other operator."""
+    hook: Any = operator.get_db_hook() if _is(operator, _SQL) else None
+    return hook if any(_is(hook, kind) for kind in kinds) else None
 
 
 def _once_connected(connect: Callable[..., Any], act: Callable[[Any], None]) -> Callable[..., Any]:

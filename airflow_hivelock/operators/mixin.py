@@ -73,9 +73,9 @@ class HiveLockMixin(SubmitsJobs, AcquiresLocks):
     job of another ResumableJobMixin, because the keeper and the page import no class that only a lease names.
     Register your own kind of jobs in the entry point group ``airflow_hivelock.jobs``, so that they can check it too.
 
-    The work of Bash, Python, sensors, and SQL except HiveServer2's ends with the task's process. For other operators,
-    the end of the process does not show the end of the work. The locks then stay until a user releases them, unless
-    the class has ``work_ends_with_process = True``. ``timeout`` is always the longest wait for locks.
+    The work of Bash, Python, sensors, and SQL ends with the task's process, except in HiveServer2, Impala and Spark
+    Connect. For other operators, its end does not show the end of the work. The locks then stay until a user releases
+    them, unless the class has ``work_ends_with_process = True``. ``timeout`` is always the longest wait for locks.
 
     :param lease: the return value of a HiveLockOperator of the same run (``lock.output``). The work then runs under
         that lease, and the task does not acquire or release it.
@@ -170,14 +170,14 @@ class HiveLockMixin(SubmitsJobs, AcquiresLocks):
             super().on_kill()
             return
         self._killed = True
-        held = self._held
-        if held is None or not self._stop_and_end_work(held):
+        if (held := self._held) is None:
             return
-        if not held.works_here:
+        over = self._stop_and_end_work(held)
+        if over and not held.works_here:
             held.release()
         # Work in this process continues after this signal handler, and releases the lease at its end. If nothing stops it,
         # Airflow kills the process seconds later, and only this host could see that the work has ended.
-        elif held.entered and not self._stops:
+        elif held.works_here and held.entered and not self._stops and (over or not self._is_known):
             raise TaskKilled(f"{self.task_id} was killed")
 
     def use_lease(self, lease: Lease, work: Work) -> None:
@@ -390,10 +390,11 @@ class HiveLockMixin(SubmitsJobs, AcquiresLocks):
         if (ends := nearest(type(self), "work_ends_with_process")) is not None:
             return not ends
         overridden = type(self).work_is_over is not HiveLockMixin.work_is_over
-        return overridden or bool(getattr(self, "deferrable", False)) or not table.ends_with_process(type(self))
+        return overridden or bool(getattr(self, "deferrable", False)) or not self._ends_with_process
 
     def _stop_and_end_work(self, held: LeaseHolder) -> bool:
         super().on_kill()
-        if self._may_have_submitted(None):
+        submitted = self._may_have_submitted(None, stopped=self._stops)
+        if submitted and self._is_known:
             return False
-        return held.end_work(cancelled=held.job is not None and table.job_of(self) == held.job)
+        return held.end_work(cancelled=held.job is not None and table.job_of(self) == held.job) and not submitted

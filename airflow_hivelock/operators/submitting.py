@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Any
 from airflow.providers.common.compat.sdk import BaseOperator
 
 from airflow_hivelock.locks.errors import CannotTell
-from airflow_hivelock.operators import hive_jobs
+from airflow_hivelock.operators import connect_jobs, hive_jobs
+from airflow_hivelock.spark import connect_errors
 from airflow_hivelock.work.jobs import table
-from airflow_hivelock.work.jobs.job import lost_answer
+from airflow_hivelock.work.jobs.job import chain, lost_answer
 from airflow_hivelock.work.jobs.resumable import ResumableJob
 from airflow_hivelock.work.processes import Processes
 
@@ -86,14 +87,34 @@ class SubmitsJobs(BaseOperator):
             if job is not None:
                 self._held.record(job)
 
-    def _may_have_submitted(self, error: Exception | None) -> bool:
-        """Whether a job with an unknown id can run, because ``execute`` was killed or ended with *error*."""
+    @property
+    def _ends_with_process(self) -> bool:
+        """Whether the operator's work certainly ends with the task's process and its child processes."""
+        return table.ends_with_process(type(self)) and not connect_jobs.may_use_server(self)
+
+    @property
+    def _is_known(self) -> bool:
+        """Whether the operator is known to submit jobs, or to send statements to a SQL server."""
+        return table.kind_of(type(self)) is not None or hive_jobs.sends_statements(self)
+
+    def _may_have_submitted(self, error: Exception | None, *, stopped: bool = False) -> bool:
+        """Whether a job with an unknown id can run, because ``execute`` was killed or ended with *error*.
+
+        :param stopped: whether the operator's ``on_kill()`` has stopped its work.
+        """
         held = self._held
         if held is None or not held.may_submit:
             return False
-        if hive_jobs.sends_statements(self):
+        if hive_jobs.sends_statements(self) or connect_jobs.is_function(self):
             return self._may_go_on(error)
-        if table.kind_of(type(self)) is None or (error is not None and not lost_answer(error)):
+        if not self._is_known:
+            if error is None and not stopped:
+                self.log.warning(
+                    "The lease is kept, because the task was killed, and its operator has no on_kill() to end its work. Check "
+                    "whether the work still runs outside the task. If not, free the lease"
+                )
+            return error is None and not stopped
+        if error is not None and not lost_answer(error):
             return False
         self.log.warning(
             "The lease is kept, because the task may have submitted a job without getting its id: %s. Look in the cluster. If no "
@@ -104,7 +125,9 @@ class SubmitsJobs(BaseOperator):
 
     def _may_go_on(self, error: Exception | None) -> bool:
         """Whether a server can still run a statement, because ``execute`` got no answer."""
-        if error is not None and not hive_jobs.unanswered(error):
+        if error is not None and not (
+            hive_jobs.unanswered(error) or any(connect_errors.unanswered(each) for each in chain(error))
+        ):
             return False
         self.log.warning(
             "The lease is kept, because the server may still run the statement: %s. Look there. When it has ended, free the lease",

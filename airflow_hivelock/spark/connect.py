@@ -14,6 +14,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from airflow_hivelock.locks.errors import InvalidRequest
+from airflow_hivelock.spark import connect_errors
 from airflow_hivelock.spark.connect_caches import caches_of
 from airflow_hivelock.spark.connect_plans import ConnectPlans, Request
 from airflow_hivelock.spark.holding import Planned, hold
@@ -34,9 +35,6 @@ _FETCHES = "_execute_and_fetch_as_iterator"
 
 _ANALYSES = "_analyze"
 """The method of the client that asks about a plan. It also sends ``persist``."""
-
-_NO_ANSWER = "SparkConnectGrpcException"
-"""The class of an error of the connection. The server may still run the request. Spark's own errors have subclasses."""
 
 _originals: dict[str, Any] = {}
 _enabled: dict[int, ConnectLocks] = {}
@@ -115,7 +113,7 @@ class ConnectLocks:
         After an interruption, cancel what the session runs. Return False, because the server does not report its end.
         """
         if isinstance(error, Exception):
-            return type(error).__name__ != _NO_ANSWER
+            return not connect_errors.unanswered(error)
         self.cancel()
         return False
 

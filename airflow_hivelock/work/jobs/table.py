@@ -49,7 +49,8 @@ ENDS_WITH_PROCESS = frozenset(
         "airflow.providers.standard.operators.empty.EmptyOperator",
         "airflow.providers.standard.operators.python.PythonOperator",
         "airflow.sdk.bases.sensor.BaseSensorOperator",
-        # HiveServer2 can continue: operators.hive_jobs records that before it sends a statement.
+        # HiveServer2 and Impala can continue: operators.hive_jobs records that before it sends a statement. A server of
+        # Spark Connect can, too: operators.connect_jobs knows whether a function uses one.
         "airflow.providers.apache.hive.operators.hive.HiveOperator",
         "airflow.providers.apache.spark.operators.spark_sql.SparkSqlOperator",
         "airflow.providers.common.sql.operators.sql.BaseSQLOperator",

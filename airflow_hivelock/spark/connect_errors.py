@@ -1,0 +1,11 @@
+"""Errors of Spark Connect's client."""
+
+from __future__ import annotations
+
+_NO_ANSWER = {"SparkConnectGrpcException", "RetriesExceeded"}
+"""The classes of errors of the connection, by name. Spark's own errors have subclasses with other names."""
+
+
+def unanswered(error: BaseException) -> bool:
+    """Whether *error* means a lost connection, so that the server may still run the request."""
+    return type(error).__name__ in _NO_ANSWER
