@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import sys
+from contextlib import suppress
 from datetime import date, timedelta
 from typing import TYPE_CHECKING, Any
 
-from airflow_hivelock.locks import LockObject
+import pytest
+
+from airflow_hivelock.locks import InvalidRequest, LockObject
 from airflow_hivelock.locks.hive.catalog import Table
 from airflow_hivelock.locks.plan import plan_statements
 
@@ -68,3 +71,20 @@ def test_a_long_list_of_tuples_is_not_compared_to_each_partition() -> None:
         return lambda: plan_statements(f"{sql} ", catalog)
 
     assert growth(planned(20), planned(160)) < 5
+
+
+SHAPES: dict[str, Callable[[int], str]] = {
+    "targets of INSERT": lambda count: "insert into a select 1 " * count,
+}
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_the_time_grows_with_the_length(shape: str) -> None:
+    def planned(count: int) -> Callable[[], None]:
+        def plan() -> None:
+            with suppress(InvalidRequest):
+                plan_statements(SHAPES[shape](count))
+
+        return plan
+
+    assert growth(planned(150), planned(600)) < 6, "in the square of the length it is 16"

@@ -10,7 +10,6 @@ from airflow_hivelock.locks.hive.transactional import Write
 from airflow_hivelock.locks.plan.condition import narrow
 from airflow_hivelock.locks.plan.constants import constant
 from airflow_hivelock.locks.plan.cursor import Level, Spec
-from airflow_hivelock.locks.plan.sql import uncertain
 
 if TYPE_CHECKING:
     from airflow_hivelock.locks.hive.catalog import Table
@@ -76,6 +75,6 @@ def _inserted(insert: exp.Insert, known: Table, statement: Statement) -> Spec:
             named = {name.name.lower(): value for name, value in pairs}
         elif names is None and known.transactional:  # in Hive, the partition columns are the last ones
             named = dict(zip(reversed(columns), reversed(values.expressions), strict=False))
-    certain = uncertain(statement)
+    certain = statement.uncertain
     levels = (Level(column, value=constant(named.get(column), certain)) for column in columns)
     return Spec(tuple(levels), statement.tokens[0])

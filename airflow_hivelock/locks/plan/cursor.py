@@ -13,7 +13,7 @@ from airflow_hivelock.locks.model.object import DEFAULT_PARTITION
 from airflow_hivelock.locks.plan import texts
 from airflow_hivelock.locks.plan.condition import ALWAYS, Compare, Condition, Literal, all_of
 from airflow_hivelock.locks.plan.constants import constant
-from airflow_hivelock.locks.plan.sql import NEXT_STEP, WHICH_NAME, expression, uncertain
+from airflow_hivelock.locks.plan.sql import NEXT_STEP, WHICH_NAME, expression
 from airflow_hivelock.locks.spelling import STRING, canonical
 
 if TYPE_CHECKING:
@@ -319,5 +319,5 @@ class Cursor(Tokens):
             if token.token_type is TokenType.SELECT:
                 self.statement.refuse(token, "a query is not allowed here; a constant is needed")
         tree = expression(tokens, self.statement.text)
-        found = constant(tree, uncertain(self.statement)) if tree is not None else None
+        found = constant(tree, self.statement.uncertain) if tree is not None else None
         return found or Literal("", "computed")

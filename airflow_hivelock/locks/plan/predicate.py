@@ -20,7 +20,6 @@ from airflow_hivelock.locks.plan.condition import (
 from airflow_hivelock.locks.plan.constants import constant
 from airflow_hivelock.locks.plan.functions import deterministic
 from airflow_hivelock.locks.plan.scope import belongs, lateral_columns, mark, marks, narrowed_by_on
-from airflow_hivelock.locks.plan.sql import uncertain
 from airflow_hivelock.locks.plan.tuples import one_of
 
 if TYPE_CHECKING:
@@ -41,7 +40,7 @@ class Predicates:
 
     def __init__(self, statement: Statement) -> None:
         self._text = statement.text
-        self._uncertain = uncertain(statement)  # a condition with such a text is unknown
+        self._uncertain = statement.uncertain  # a condition with such a text is unknown
 
     def of_sources(self, select: exp.Select, sources: Sequence[Source]) -> list[Condition]:
         """For each source, the condition of WHERE and ON on its columns.

@@ -143,14 +143,17 @@ class Statement:
         """The text of this statement alone."""
         return self.text[self.tokens[0].start : self.end]
 
+    @cached_property
+    def uncertain(self) -> frozenset[str]:
+        """The strings that engines can read differently: see :func:`.texts.is_certain`.
+
+        Computed once, because each query of a statement with many asks for them.
+        """
+        return frozenset(token.text for token in self.tokens if not texts.is_certain(token, self.text))
+
     def refuse(self, token: Token | None, why: str, step: str = NEXT_STEP) -> NoReturn:
         """:raises InvalidRequest: showing the place of *token*, or of the statement's end."""
         raise InvalidRequest(placed(self.text, token.start if token else self.end, why, step))
-
-
-def uncertain(statement: Statement) -> frozenset[str]:
-    """The strings that engines can read differently: see :func:`.texts.is_certain`."""
-    return frozenset(token.text for token in statement.tokens if not texts.is_certain(token, statement.text))
 
 
 @lru_cache(maxsize=1)
