@@ -208,7 +208,8 @@ class Cursor(Tokens):
 
     def constant(self, values: Mapping[str, str | None] = MappingProxyType({})) -> str | None:
         """Pass a constant string, and return it. None if it is not known: see :func:`.texts.read`."""
-        text, end = texts.read(self.statement.tokens, self.at, self.statement.text, values)
+        statement = self.statement
+        text, end = texts.read(statement.tokens, self.at, statement.text, values, statement.markers)
         self.at = self.at if text is None else end
         return text
 

@@ -49,6 +49,7 @@ def identifiers(
     :param values: the values of variables and parameters: see :func:`.texts.read`.
     """
     found: list[Token] = []
+    places = texts.markers(tokens)
     at = 0
     while at < len(tokens):
         token, at = tokens[at], at + 1
@@ -57,7 +58,7 @@ def identifiers(
             and token.text.upper() == "IDENTIFIER"
             and _is(tokens, at, TokenType.L_PAREN)
         ):
-            text, end = texts.read(tokens, at + 1, source, values)
+            text, end = texts.read(tokens, at + 1, source, values, places)
             if text is not None and _is(tokens, end, TokenType.R_PAREN) and _NAMES.fullmatch(text):
                 for name in re.findall(r"`[^`]+`|\w+", text):
                     if found and found[-1].start == token.start:

@@ -151,6 +151,11 @@ class Statement:
         """
         return frozenset(token.text for token in self.tokens if not texts.is_certain(token, self.text))
 
+    @cached_property
+    def markers(self) -> list[int]:
+        """The index of each ``?`` in the tokens."""
+        return texts.markers(self.tokens)
+
     def refuse(self, token: Token | None, why: str, step: str = NEXT_STEP) -> NoReturn:
         """:raises InvalidRequest: showing the place of *token*, or of the statement's end."""
         raise InvalidRequest(placed(self.text, token.start if token else self.end, why, step))

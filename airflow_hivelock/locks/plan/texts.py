@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from bisect import bisect_right
 from typing import TYPE_CHECKING
 
 from sqlglot import Token, TokenType
@@ -42,18 +43,29 @@ def is_certain(token: Token, source: str) -> bool:
     return token.token_type is not TokenType.STRING or not {"\\", source[token.start]} & set(inside)
 
 
+def markers(tokens: Sequence[Token]) -> list[int]:
+    """The index of each ``?`` in *tokens*, in order."""
+    return [at for at, token in enumerate(tokens) if token.token_type is TokenType.PLACEHOLDER]
+
+
 def read(
-    tokens: Sequence[Token], at: int, source: str, values: Mapping[str, str | None], depth: int = 0
+    tokens: Sequence[Token],
+    at: int,
+    source: str,
+    values: Mapping[str, str | None],
+    places: Sequence[int],
+    depth: int = 0,
 ) -> tuple[str | None, int]:
     """The string that begins at *at*, and the index after it. The string is None if it is not constant.
 
     Spark concatenates strings with ``||`` and CONCAT, and also adjacent strings.
 
     :param values: the values of variables by name, and of parameters by ``:name`` or ``?1``. None means not known.
+    :param places: the :func:`markers` of *tokens*. The caller finds them once for all strings.
     """
     text = ""
     while True:
-        part, at = _part(tokens, at, source, values, depth)
+        part, at = _part(tokens, at, source, values, places, depth)
         if part is None:
             return None, at
         text += part
@@ -61,7 +73,7 @@ def read(
             return None, at
         if _is(tokens, at, TokenType.DPIPE):
             at += 1
-        elif not (_is(tokens, at, TokenType.STRING) or _marker(tokens, at)):
+        elif not (_is(tokens, at, TokenType.STRING) or _marker(tokens, at, places)):
             return text, at
 
 
@@ -72,17 +84,17 @@ def variable(parts: Sequence[str]) -> str:
 
 
 def _part(
-    tokens: Sequence[Token], at: int, source: str, values: Mapping[str, str | None], depth: int
+    tokens: Sequence[Token], at: int, source: str, values: Mapping[str, str | None], places: Sequence[int], depth: int
 ) -> tuple[str | None, int]:
     if _is(tokens, at, TokenType.STRING):
         token = tokens[at]
         return (None if _ESCAPE.search(source[token.start : token.end + 1]) else token.text), at + 1
-    if marker := _marker(tokens, at):
+    if marker := _marker(tokens, at, places):
         return values.get(marker), at + (2 if marker[0] == ":" else 1)
     if at >= len(tokens) or not (tokens[at].text.replace("_", "a").isalnum()):
         return None, at
     if _is(tokens, at + 1, TokenType.L_PAREN):
-        return _concat(tokens, at, source, values, depth)
+        return _concat(tokens, at, source, values, places, depth)
     parts = [tokens[at].text]
     while _is(tokens, at + 1, TokenType.DOT) and at + 2 < len(tokens):
         at += 2
@@ -91,26 +103,26 @@ def _part(
 
 
 def _concat(
-    tokens: Sequence[Token], at: int, source: str, values: Mapping[str, str | None], depth: int
+    tokens: Sequence[Token], at: int, source: str, values: Mapping[str, str | None], places: Sequence[int], depth: int
 ) -> tuple[str | None, int]:
     found: list[str] = []
     if tokens[at].text.upper() != "CONCAT" or depth >= _MOST_NESTED:
         return None, at
     at += 1
     while not _is(tokens, at, TokenType.R_PAREN) or not found:
-        text, at = read(tokens, at + 1, source, values, depth + 1)
+        text, at = read(tokens, at + 1, source, values, places, depth + 1)
         if text is None or not (_is(tokens, at, TokenType.COMMA) or _is(tokens, at, TokenType.R_PAREN)):
             return None, at
         found.append(text)
     return "".join(found), at + 1
 
 
-def _marker(tokens: Sequence[Token], at: int) -> str:
+def _marker(tokens: Sequence[Token], at: int, places: Sequence[int]) -> str:
     """The parameter at *at*: ``:name``, or ``?3`` for the third one without a name. Empty if there is none."""
     if _is(tokens, at, TokenType.COLON) and at + 1 < len(tokens):
         return f":{tokens[at + 1].text.lower()}"
     if _is(tokens, at, TokenType.PLACEHOLDER):
-        return f"?{sum(token.token_type is TokenType.PLACEHOLDER for token in tokens[: at + 1])}"
+        return f"?{bisect_right(places, at)}"
     return ""
 
 
