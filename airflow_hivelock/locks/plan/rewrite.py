@@ -144,11 +144,12 @@ def _pivots(tokens: Sequence[Token]) -> Sequence[Token]:
     sqlglot accepts only functions there. The column names of PIVOT do not change the locks.
     """
     found: list[Token] = []
+    fors = _fors(tokens)
     at = 0
     while at < len(tokens):
         found.append(tokens[at])
         at += 1
-        if found[-1].token_type is TokenType.PIVOT and (upto := _pivoted(tokens, at)):
+        if found[-1].token_type is TokenType.PIVOT and (upto := fors.get(at)):
             first = tokens[at]
             found += [first, like(first, TokenType.VAR, "coalesce"), first]
             found += [*_unnamed(tokens[at + 1 : upto]), like(first, TokenType.R_PAREN, ")")]
@@ -156,16 +157,21 @@ def _pivots(tokens: Sequence[Token]) -> Sequence[Token]:
     return found
 
 
-def _pivoted(tokens: Sequence[Token], at: int) -> int:
-    """The index of FOR in the parentheses that open at *at*. 0 if there is none."""
-    depth = 0
-    for end in range(at, len(tokens)):
-        depth += _is(tokens, end, TokenType.L_PAREN) - _is(tokens, end, TokenType.R_PAREN)
-        if depth == 1 and _is(tokens, end, TokenType.FOR):
-            return end
-        if not depth:
-            break
-    return 0
+def _fors(tokens: Sequence[Token]) -> dict[int, int]:
+    """For the index of each opening parenthesis, the index of the first FOR that is directly in it.
+
+    One pass finds all, because a text can have many parentheses that do not close.
+    """
+    found: dict[int, int] = {}
+    opened: list[int] = []
+    for at, token in enumerate(tokens):
+        if token.token_type is TokenType.L_PAREN:
+            opened.append(at)
+        elif token.token_type is TokenType.R_PAREN and opened:
+            opened.pop()
+        elif token.token_type is TokenType.FOR and opened:
+            found.setdefault(opened[-1], at)
+    return found
 
 
 def _unnamed(tokens: Sequence[Token]) -> Iterator[Token]:
