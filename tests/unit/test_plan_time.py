@@ -76,6 +76,7 @@ def test_a_long_list_of_tuples_is_not_compared_to_each_partition() -> None:
 SHAPES: dict[str, Callable[[int], str]] = {
     "targets of INSERT": lambda count: "insert into a select 1 " * count,
     "IDENTIFIER with a parameter": lambda count: "select " + ", ".join(["identifier(?)"] * count),
+    "branches of a script": lambda count: "begin case " + "when x then " * count + "select 1; end case; end",
     "PIVOT that does not end": lambda count: "select 1 from a " + "pivot (" * count,
 }
 

@@ -44,42 +44,44 @@ def parts(statement: Statement, session: SessionState[Any]) -> Iterator[tuple[St
 
     Each part has to be planned before the next one, because this counts the open branches of *session*.
     """
-    tokens = statement.tokens
-    while tokens:
-        word = _words(tokens[:1])[0]
+    tokens, at = statement.tokens, 0
+    words = _words(tokens)
+    while at < len(tokens):
+        word = words[at]
         session.branches += word in _BRANCHES
-        if len(tokens) > 2 and tokens[1].text == ":":  # a label
-            tokens = tokens[2:]
-        elif word in _ALONE or (word == "NOT" and len(tokens) > 1 and tokens[1].text.upper() == "ATOMIC"):
-            tokens = tokens[1 if word in _ALONE else 2 :]
+        if at + 2 < len(tokens) and tokens[at + 1].text == ":":  # a label
+            at += 2
+        elif word in _ALONE or (word == "NOT" and at + 1 < len(tokens) and tokens[at + 1].text.upper() == "ATOMIC"):
+            at += 1 if word in _ALONE else 2
         elif word == "END" or word in ("LEAVE", "ITERATE"):
-            session.branches -= word == "END" and len(tokens) > 1 and tokens[1].text.upper() in _ENDED
+            ended = at + 1 < len(tokens) and tokens[at + 1].text.upper() in _ENDED
+            session.branches -= word == "END" and ended
             return
         elif word == "CASE":
-            end = _upto(tokens, 1, "WHEN")
-            if end > 1:
-                yield _part(statement, tokens[1:end]), True
-            tokens = tokens[end:]
-        elif word == "FOR" and (do := _upto(tokens, 1, "DO")) < len(tokens):
-            query = next((at for at in range(1, do) if _words(tokens[at : at + 1]) == ["AS"]), 0)
+            end = _upto(words, at + 1, "WHEN")
+            if end > at + 1:
+                yield _part(statement, tokens[at + 1 : end]), True
+            at = end
+        elif word == "FOR" and (do := _upto(words, at + 1, "DO")) < len(tokens):
+            query = next((index for index in range(at + 1, do) if words[index] == "AS"), at)
             yield _part(statement, tokens[query + 1 : do]), False
             session.branches += 1
-            tokens = tokens[do + 1 :]
-        elif word == "DECLARE" and "HANDLER" in _words(tokens[1:4]):
+            at = do + 1
+        elif word == "DECLARE" and "HANDLER" in words[at + 1 : at + 4]:
             session.branches += 1  # until the end of the script: it can run after any later statement
-            tokens = tokens[_after_conditions(_words(tokens)) :]
+            at = _after_conditions(words, at)
         elif word in _BEFORE:
-            end = _upto(tokens, 1, _BEFORE[word])
-            yield _part(statement, tokens[1:end]), True
-            tokens = tokens[end if word == "UNTIL" else end + 1 :]
+            end = _upto(words, at + 1, _BEFORE[word])
+            yield _part(statement, tokens[at + 1 : end]), True
+            at = end if word == "UNTIL" else end + 1
         else:
-            yield _part(statement, tokens), False
+            yield _part(statement, tokens[at:]), False
             return
 
 
 def _part(statement: Statement, tokens: tuple[Token, ...]) -> Statement:
-    last = tokens[-1].end + 1 if tokens else statement.end
-    return replace(statement, tokens=tokens, end=max(last, statement.end) if tokens is statement.tokens else last)
+    last, whole = tokens[-1].end + 1 if tokens else statement.end, len(tokens) == len(statement.tokens)
+    return replace(statement, tokens=tokens, end=max(last, statement.end) if whole else last)
 
 
 def _words(tokens: tuple[Token, ...]) -> list[str]:
@@ -87,26 +89,26 @@ def _words(tokens: tuple[Token, ...]) -> list[str]:
     return ["" if token.token_type in _QUOTED else token.text.upper() for token in tokens]
 
 
-def _after_conditions(words: list[str]) -> int:
-    """The index of the handler's statement in ``DECLARE … HANDLER FOR condition, … statement``.
+def _after_conditions(words: list[str], at: int) -> int:
+    """The index of the handler's statement in ``DECLARE … HANDLER FOR condition, … statement``, which begins at *at*.
 
     A condition is ``NOT FOUND``, ``SQLSTATE [VALUE] '22012'`` or a name.
     """
-    at, before = (words.index("FOR"), "FOR") if "FOR" in words else (len(words), "")
+    at = next((index for index in range(at, len(words)) if words[index] == "FOR"), len(words))
+    before = at < len(words)
     while before:
         at += 2
         if words[at - 1 : at + 1] in (["NOT", "FOUND"], ["SQLSTATE", ""]):
             at += 1
         elif words[at - 1 : at + 1] == ["SQLSTATE", "VALUE"]:
             at += 2
-        before = words[at] if at < len(words) and words[at] in (",", ".") else ""
+        before = at < len(words) and words[at] in (",", ".")
     return at
 
 
-def _upto(tokens: tuple[Token, ...], at: int, word: str) -> int:
-    """The index of *word*, outside of CASE … END and parentheses. The number of tokens if it is missing."""
+def _upto(words: list[str], at: int, word: str) -> int:
+    """The index of *word* from *at*, outside of CASE … END and parentheses. The number of words if it is missing."""
     depth = 0
-    words = _words(tokens)
     while at < len(words):
         text = words[at]
         if depth == 0 and text == word:
