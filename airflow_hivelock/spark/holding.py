@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -11,10 +10,10 @@ from airflow_hivelock.locks.errors import InvalidRequest
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-    from contextlib import ExitStack
 
     from airflow_hivelock.locks.plan.text import Plan
     from airflow_hivelock.spark.leases import DriverLeases
+    from airflow_hivelock.spark.renewal import OpenRows
 
 MOST_PLANS = 10
 """How often a statement is planned again because a table or view has changed while it waited."""
@@ -79,7 +78,7 @@ def planned(leases: DriverLeases, plan: Callable[[], Planned | None]) -> Planned
 class LockedRows:
     """Rows that are read one by one. The locks are held until the last row, or until the iterator is closed."""
 
-    def __init__(self, rows: Iterator[Any], held: ExitStack) -> None:
+    def __init__(self, rows: Iterator[Any], held: OpenRows) -> None:
         self._rows = rows
         self._held = held
 
@@ -98,5 +97,4 @@ class LockedRows:
         self._held.close()
 
     def __del__(self) -> None:
-        if not sys.is_finalizing():
-            self.close()
+        self._held.abandon()

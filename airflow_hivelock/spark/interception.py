@@ -5,7 +5,7 @@ Methods that only describe data, such as ``filter``, are not replaced.
 
 from __future__ import annotations
 
-from contextlib import ExitStack, nullcontext, suppress
+from contextlib import nullcontext, suppress
 from functools import wraps
 from importlib import import_module
 from inspect import signature
@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 
 from airflow_hivelock.locks.errors import InvalidRequest
 from airflow_hivelock.spark.commands import DELTA
-from airflow_hivelock.spark.holding import LockedRows
 from airflow_hivelock.spark.learning import Learning
 
 if TYPE_CHECKING:
@@ -233,9 +232,7 @@ def _iterator(original: Any) -> Any:
         locks = _locks_of(frame.sparkSession)
         if locks is None:
             return original(frame, *args, **kwargs)
-        with ExitStack() as held:
-            rows = held.enter_context(locks.rows(frame, lambda: original(frame, *args, **kwargs)))
-            return LockedRows(rows, held.pop_all())
+        return locks.rows(frame, lambda: original(frame, *args, **kwargs))
 
     return iterator
 

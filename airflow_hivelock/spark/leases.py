@@ -16,11 +16,12 @@ from airflow_hivelock.locks.errors import InvalidRequest, LockLost
 from airflow_hivelock.locks.hive_leases import process_user
 from airflow_hivelock.locks.interrupted import no_unseen_lease
 from airflow_hivelock.locks.model import Lock, LockMode
-from airflow_hivelock.spark.renewal import HeldLease, Renewal
+from airflow_hivelock.spark.renewal import HeldLease, OpenRows, Renewal
 from airflow_hivelock.spark.waiting import Progress
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
+    from contextlib import ExitStack
 
     from airflow_hivelock.locks.manager import LockManager
     from airflow_hivelock.locks.model import Lease
@@ -96,12 +97,24 @@ class DriverLeases:
     def covered(self, plan: Plan) -> bool:
         """Whether the leases of this thread contain all locks of the plan."""
         wanted = rules.with_parents(plan.reads, plan.writes)
-        return not rules.beyond(self._present(), wanted)
+        return not rules.beyond(self._present(self.held()), wanted)
+
+    def held(self) -> tuple[HeldLease, ...]:
+        """The leases of this thread. Another thread can end one: it closes an iterator, or this thread copied its context."""
+        return tuple(each for each in self._held.get() if not each.ended)
+
+    def keep(self, rows: ExitStack, outer: tuple[HeldLease, ...]) -> OpenRows:
+        """Keep the locks of rows that are read one by one.
+
+        :param rows: holds the locks until it is closed.
+        :param outer: the leases of this thread before it took them.
+        """
+        return self._renewal.keep(rows, [each for each in self.held() if each not in outer])
 
     @property
     def has_named_lease(self) -> bool:
         """Whether this thread has a lease whose data a user has named."""
-        return any(each.named for each in self._leases())
+        return any(each.named for each in self.held())
 
     @contextmanager
     def locked(self, plan: Plan, query: str, *, named: bool = False) -> Iterator[None]:
@@ -114,9 +127,13 @@ class DriverLeases:
         :raises StoreUnavailable: a lease has expired, and the lock store does not answer.
         :raises InvalidRequest: the statement would wait for a lease of its own thread, or needs more than its lease holds.
         """
+        with _in_use(self.held()) as outer:
+            yield from self._locked(plan, query, named, outer)
+
+    def _locked(self, plan: Plan, query: str, named: bool, outer: tuple[HeldLease, ...]) -> Iterator[None]:
         wanted = rules.with_parents(plan.reads, plan.writes)
-        present = self._present() if wanted else []
-        needed, outer, writes = rules.beyond(present, wanted), self._leases(), bool(plan.writes)
+        present = self._present(outer) if wanted else []
+        needed, writes = rules.beyond(present, wanted), bool(plan.writes)
         if not needed:
             if writes:
                 self._check(outer)
@@ -155,16 +172,12 @@ class DriverLeases:
         :raises LockLost: it must not write.
         :raises StoreUnavailable: as :meth:`locked`.
         """
-        self._check(self._leases())
+        self._check(self.held())
 
     def close(self) -> None:
         """Release all leases and stop the renewals."""
         self._renewal.close()
         self._manager.close()
-
-    def _leases(self) -> tuple[HeldLease, ...]:
-        """The leases of this thread. Another thread can end one: it closes an iterator, or this thread copied its context."""
-        return tuple(each for each in self._held.get() if not each.ended)
 
     def _check(self, leases: Iterable[HeldLease]) -> None:
         if self._task_lease is not None:
@@ -172,10 +185,10 @@ class DriverLeases:
         for each in leases:
             self._renewal.check(each)
 
-    def _present(self) -> list[Lock]:
-        """The locks that this thread and its task hold."""
+    def _present(self, leases: Iterable[HeldLease]) -> list[Lock]:
+        """The locks of the leases and of this thread's task."""
         held: list[Lock] = []
-        for each in self._leases():
+        for each in leases:
             each.refuse_if_lost()
             held += each.lease.locks
         if self._task_lease is not None:
@@ -249,3 +262,24 @@ class DriverLeases:
         """Remove the lease from this thread, and stop renewing it."""
         self._held.set(tuple(each for each in self._held.get() if each is not held))
         self._renewal.end(held)
+
+
+@contextmanager
+def _in_use(leases: tuple[HeldLease, ...]) -> Iterator[tuple[HeldLease, ...]]:
+    """Keep leases while a statement runs under them, although the rows of one are abandoned meanwhile.
+
+    Yield those that are kept. The others were abandoned before.
+    """
+    kept: list[HeldLease] = []
+    try:
+        for each in leases:
+            each.users += 1  # before the look at its end, because that can come at any moment
+            kept.append(each)
+            if each.ended:
+                kept.pop().users -= 1
+        yield tuple(kept)
+    finally:
+        for each in kept:
+            each.users -= 1
+            if each.ended:
+                each.look_again()  # the thread has waited for this statement

@@ -5,13 +5,16 @@ from __future__ import annotations
 import logging
 import threading
 import time
+from contextlib import suppress
 from dataclasses import dataclass
+from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING
 
 from airflow_hivelock.locks.errors import LockLost, StoreUnavailable
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from contextlib import ExitStack
 
     from airflow_hivelock.locks.manager import LockManager
     from airflow_hivelock.locks.model import Lease
@@ -30,30 +33,64 @@ class HeldLease:
     """A lease of one thread.
 
     :param named: a user took it for several statements, and named its data.
-    :param changed: set when the lease may have changed.
+    :param changed: gets an entry when the lease may have changed.
     :param renewed_at: the monotonic time of the latest renewal, or of the grant.
     :param check_at: the monotonic time of the next check.
     :param lost: the reason if the lease is lost.
     :param ended: whether its statements have ended. Another thread may have ended them.
+    :param users: how many statements run under it.
     """
 
     lease: Lease
     named: bool
-    changed: threading.Event
+    changed: SimpleQueue[None]
     renewed_at: float
     check_at: float = 0.0
     lost: LockLost | None = None
     ended: bool = False
+    users: int = 0
 
     def look_again(self) -> None:
         """Ask for a check in the next moment. The lock store calls it. Stores know a method of one lease as one watcher."""
         self.check_at = 0.0
-        self.changed.set()
+        self.changed.put(None)
 
     def refuse_if_lost(self) -> None:
         """:raises LockLost: the lease is known to be lost."""
         if self.lost is not None:
             raise LockLost(f"the statement did not run: {self.lost}")
+
+
+@dataclass(eq=False)
+class OpenRows:
+    """The locks of rows that are read one by one.
+
+    The renewal refers to it, so that Python's garbage collector never ends its context managers. The collector runs in
+    any thread and at any moment, also inside a call of the lock store.
+
+    :param held: holds the locks until it is closed.
+    :param leases: the leases that it has taken.
+    :param abandoned: whether the reader has gone before the last row.
+    :param ended: whether the locks are released.
+    """
+
+    renewal: Renewal
+    held: ExitStack
+    leases: list[HeldLease]
+    abandoned: bool = False
+    ended: bool = False
+
+    def close(self) -> None:
+        """Release the locks."""
+        self.renewal.end_rows(self)
+
+    def abandon(self) -> None:
+        """Let the renewal thread release the locks. A finalizer calls it, so it takes no lock and asks no store."""
+        if not self.ended:
+            for each in self.leases:
+                each.ended = True
+            self.abandoned = True
+            self.renewal.wake()
 
 
 class Renewal:
@@ -69,8 +106,9 @@ class Renewal:
         self._stop = stop
         self._held: dict[str, HeldLease] = {}
         self._unreleased: list[Lease] = []
-        self._guard = threading.Lock()
-        self._changed = threading.Event()
+        self._open: set[OpenRows] = set()
+        self._guard = threading.RLock()  # a finalizer of a user's object may end a lease while this thread has it
+        self._changed: SimpleQueue[None] = SimpleQueue()  # its put() is reentrant, and Event.set() is not
         self._ended = False
         self._thread: threading.Thread | None = None
 
@@ -91,6 +129,29 @@ class Renewal:
         held.ended = True
         with self._guard:
             self._held.pop(held.lease.id, None)
+
+    def keep(self, held: ExitStack, leases: list[HeldLease]) -> OpenRows:
+        """Keep the locks of rows that are read one by one.
+
+        :param held: holds the locks until it is closed.
+        :param leases: the leases that it has taken.
+        """
+        rows = OpenRows(self, held, leases)
+        self._open.add(rows)
+        return rows
+
+    def end_rows(self, rows: OpenRows) -> None:
+        """Release the locks of rows, once."""
+        try:
+            self._open.remove(rows)
+        except KeyError:  # another thread has ended them
+            return
+        rows.ended = True
+        rows.held.close()
+
+    def wake(self) -> None:
+        """Let the thread look again at once."""
+        self._changed.put(None)
 
     def check(self, held: HeldLease) -> None:
         """Check in the lock store that the lease is still held. If the store does not answer, trust a lease that has not
@@ -122,9 +183,11 @@ class Renewal:
     def close(self) -> None:
         """Release all leases and end the thread."""
         self._ended = True
-        self._changed.set()
+        self.wake()
+        for rows in self._open.copy():
+            self._end_safely(rows)
         with self._guard:
-            held = [each.lease for each in self._held.values()]
+            held = [each.lease for each in list(self._held.values())]
             self._held.clear()  # so that the thread does not take their release for a loss
         for lease in [*held, *self._unreleased]:
             self.release(lease)
@@ -133,14 +196,29 @@ class Renewal:
         pause_s = min(RETRY_S, self._lease_s / 3)
         retry_at = 0.0
         while not self._ended:
-            self._changed.wait(pause_s)
-            self._changed.clear()
+            self._wait(pause_s)
+            for rows in self._open.copy():
+                if rows.abandoned and not any(each.users for each in rows.leases):
+                    self._end_safely(rows)
+                    self.wake()  # they may have been read under the lease of other abandoned rows
             if time.monotonic() >= retry_at:
                 self._retry_releases()
                 retry_at = time.monotonic() + pause_s
             for held in list(self._held.values()):
                 if held.lost is None and not self._ended:
                     self._keep(held)
+
+    def _wait(self, pause_s: float) -> None:
+        with suppress(Empty):
+            self._changed.get(timeout=pause_s)
+            while True:  # one look is enough for all entries
+                self._changed.get_nowait()
+
+    def _end_safely(self, rows: OpenRows) -> None:
+        try:
+            self.end_rows(rows)
+        except Exception as error:  # noqa: BLE001 - otherwise the thread would end, and the other leases expire
+            log.warning("The locks of rows that are no longer read were not held to their end: %s", error)
 
     def _retry_releases(self) -> None:
         for lease in list(self._unreleased):

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from contextvars import ContextVar
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from airflow_hivelock.locks.errors import InvalidRequest
-from airflow_hivelock.spark.holding import NotPlanned, Planned, hold, planned
+from airflow_hivelock.spark.holding import LockedRows, NotPlanned, Planned, hold, planned
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -91,13 +91,16 @@ class StatementLocks:
         with self._running(plan, f"{name} {table or database}", moves=writes):
             yield
 
-    @contextmanager
-    def rows(self, frame: Any, begin: Callable[[], Iterator[Any]]) -> Iterator[Iterator[Any]]:
+    def rows(self, frame: Any, begin: Callable[[], Iterator[Any]]) -> LockedRows:
         """Hold the locks of the DataFrame's data while the caller reads its rows one by one."""
-        with hold(self._leases, lambda: self._plans.of_frame(frame._jdf), "DataFrame.toLocalIterator"):
+        with ExitStack() as held:
+            outer = self._leases.held()
+            held.enter_context(
+                hold(self._leases, lambda: self._plans.of_frame(frame._jdf), "DataFrame.toLocalIterator")
+            )
             with self._in_a_statement():
                 rows = begin()
-            yield rows
+            return LockedRows(rows, self._leases.keep(held.pop_all(), outer))
 
     @contextmanager
     def unplanned(self, name: str) -> Iterator[None]:
