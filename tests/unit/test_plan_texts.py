@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import tracemalloc
 
 import pytest
 
@@ -195,3 +196,37 @@ def test_a_table_function_made_elsewhere_may_read_any_table() -> None:
 def test_a_text_that_runs_or_repeats_itself_is_refused_in_time(sql: str) -> None:
     with pytest.raises(InvalidRequest, match=r"reads and writes|plan it in parts"):
         plan_statements(sql)
+
+
+LONG = "x" * 200_000
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        f"set hivevar:a={LONG};\nselect '{'${hivevar:a}' * 30_000}'",
+        f"set hivevar:a={LONG};\n" + "".join(f"set hivevar:b{n}=${{hivevar:a}};\n" for n in range(500)) + "select 1",
+        f"set hivevar:a0={LONG};\n"
+        + "".join(f"set hivevar:a{n + 1}=${{hivevar:a{n}}}${{hivevar:a{n}}};\n" for n in range(40))
+        + "select 1",
+        f"declare a = '{LONG}';\n" + "declare or replace b = a || a;\n" * 500,
+        f"declare a = '{LONG}';\ndeclare b string;\n" + "set var b = a || a;\n" * 500,
+        f"declare a = '{LONG}';\nexecute immediate 'select 1' using {', '.join(['a || a'] * 500)}",
+        f"declare a = 'select {LONG}';\n" + "execute immediate a;\n" * 1_000,
+    ],
+    ids=["in a text", "in SET lines", "doubled", "DECLARE", "SET VAR", "USING", "EXECUTE"],
+)
+def test_variables_that_make_a_text_too_long_are_refused_before_they_take_memory(sql: str) -> None:
+    tracemalloc.start()
+    try:
+        with pytest.raises(InvalidRequest, match=r"longer than 1,000,000 characters; plan it in parts"):
+            plan_statements(sql)
+        _, most = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert most < 100_000_000
+
+
+def test_short_variables_can_be_used_often() -> None:
+    sql = "set hivevar:d=2024-01-01;\n" + "insert into t partition (p='${hivevar:d}') select '${d}';\n" * 500
+    assert locks(sql) == {"t/p=2024-01-01"}

@@ -6,6 +6,7 @@ import copy
 import itertools
 import re
 from bisect import bisect_right
+from collections import Counter
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
@@ -103,7 +104,7 @@ class SessionState(Generic[View]):
         self._meanings: dict[str | LockObject, list[tuple[int, View | None]]] = {}
         self._clock = itertools.count(1)
         self._then: int | None = None
-        self._references = [0]  # a list, because copies share it
+        self._counts = Counter[str]()  # copies share it
 
     def begin(self) -> None:
         """Begin the next text. The text before can have failed in a branch of a script, or in the query of a view."""
@@ -111,7 +112,7 @@ class SessionState(Generic[View]):
         self.used = False
         self.being_read.clear()
         self.by_path.clear()
-        self._references[0] = 0
+        self._counts.clear()
 
     def remember(self) -> Moment:
         """The state now, for a later :meth:`undo`."""
@@ -255,8 +256,13 @@ class SessionState(Generic[View]):
 
     def refers_again(self) -> int:
         """Count one more reference to a table. Return the count."""
-        self._references[0] += 1
-        return self._references[0]
+        self._counts["references"] += 1
+        return self._counts["references"]
+
+    def inserts(self, value: str) -> int:
+        """Count the characters of *value*, which variables add to the text. Return the count."""
+        self._counts["inserted"] += len(value)
+        return self._counts["inserted"]
 
     def _mean(self, name: str | LockObject, view: View | None) -> None:
         if self._then is None and (view is not None or name in self._meanings):

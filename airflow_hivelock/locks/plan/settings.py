@@ -18,14 +18,16 @@ from airflow_hivelock.locks.model.object import CATALOG
 from airflow_hivelock.locks.plan.create import pass_no_query
 from airflow_hivelock.locks.plan.query import MOST_REFERENCES
 from airflow_hivelock.locks.plan.rewrite import like
-from airflow_hivelock.locks.plan.sql import Sql, placed
+from airflow_hivelock.locks.plan.sql import MOST_CHARACTERS, Sql, placed
 from airflow_hivelock.locks.plan.texts import variable
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable
 
     from airflow_hivelock.locks.plan.cursor import Cursor
     from airflow_hivelock.locks.plan.planner import Planner
+    from airflow_hivelock.locks.plan.query import Named
+    from airflow_hivelock.locks.plan.session import SessionState
     from airflow_hivelock.locks.plan.sql import Statement
 
 _NAMES_IN_DOUBLE_QUOTES = (
@@ -65,7 +67,7 @@ _PARAMETER = (":", "?")
 def setting(cursor: Cursor, planner: Planner) -> None:
     if cursor.take("SET", "VAR") or cursor.take("SET", "VARIABLE"):
         start = cursor.at
-        _assign(cursor, planner.session.texts)
+        _assign(cursor, planner.session)
         cursor.at = start
         expressions(cursor, planner)
         return
@@ -118,23 +120,25 @@ def raw_text(cursor: Cursor) -> str:
     return text
 
 
-def _assign(cursor: Cursor, texts: dict[str, str | None]) -> None:
+def _assign(cursor: Cursor, session: SessionState[Named]) -> None:
     """``name = expression, …``. Compute all values before the first assignment."""
+    texts = session.texts
     after: dict[str, str | None] = {}
     while True:
         names = [] if cursor.sees("IDENTIFIER", "(") or not cursor.is_name() else [variable(cursor.name()[0])]
         if not (names and cursor.take("=")):
             after = dict.fromkeys(texts)  # forget all: the names are not known
             break
-        after[names[0]] = _value(cursor, texts)
+        after[names[0]] = _value(cursor, session)
         if not cursor.comma():
             break
     texts |= {name: text for name, text in after.items() if name in texts}
 
 
-def _value(cursor: Cursor, texts: dict[str, str | None]) -> str | None:
+def _value(cursor: Cursor, session: SessionState[Named]) -> str | None:
     """Pass an expression up to the next comma. Return its string, None if not known."""
-    text = cursor.constant(texts)
+    text = cursor.constant(session.texts)
+    _insert(cursor.statement, text, session)
     return None if cursor.upto_comma() else text
 
 
@@ -157,7 +161,7 @@ def declare(cursor: Cursor, planner: Planner) -> None:
             return
         pass_no_query(cursor)
     start = cursor.at
-    text = _value(cursor, texts)
+    text = _value(cursor, planner.session)
     for name in names:
         known = name in texts and not replaces  # it keeps its old value if errors are ignored
         texts[name] = None if known else text
@@ -182,16 +186,16 @@ def _is_set_by(text: str) -> tuple[str, str] | None:
     return (f"{(found[1] or 'hiveconf').lower()}:{found[2]}", found[3].strip()) if found else None
 
 
-def rendered(statement: Statement, variables: Mapping[str, str]) -> Statement:
+def rendered(statement: Statement, session: SessionState[Named]) -> Statement:
     """*statement* with values in place of its variables.
 
-    :raises InvalidRequest: showing a variable without a known value, or a template's expression.
+    :raises InvalidRequest: showing a variable without a known value, or a template's expression; or too long values.
     """
     if _unknown(statement) is None:
         return statement
     text = statement.written
     for _ in range(_MOST_ROUNDS):
-        text, last = _VARIABLE.sub(lambda found: _substitute(found, variables), text), text
+        text, last = _VARIABLE.sub(lambda found: _substitute(found, statement, session), text), text
         if text == last:
             break
     parts = Sql(text).statements
@@ -202,11 +206,26 @@ def rendered(statement: Statement, variables: Mapping[str, str]) -> Statement:
     raise InvalidRequest(placed(statement.text, place, _NOT_KNOWN, step=""))
 
 
-def _substitute(found: re.Match[str], variables: Mapping[str, str]) -> str:
+def _substitute(found: re.Match[str], statement: Statement, session: SessionState[Named]) -> str:
     """The value of a variable. A name without a kind needs equal values, because Hive and Spark use different kinds."""
     kinds = [found[1]] if found[1] else ["hivevar", "hiveconf"]
-    values = {variables[name] for kind in kinds if (name := f"{kind}:{found[2]}") in variables}
-    return values.pop() if len(values) == 1 else found[0]
+    known = session.variables
+    values = {known[name] for kind in kinds if (name := f"{kind}:{found[2]}") in known}
+    if len(values) != 1:
+        return found[0]
+    (value,) = values
+    _insert(statement, value, session)
+    return value
+
+
+def _insert(statement: Statement, text: str | None, session: SessionState[Named]) -> None:
+    """Count the characters that *statement* gets from *text*, before they take memory.
+
+    :raises InvalidRequest: the variables of all statements have added more than a whole text can have.
+    """
+    if text and session.inserts(text) > MOST_CHARACTERS:
+        why = f"variables make the SQL longer than {MOST_CHARACTERS:,} characters"
+        statement.refuse(statement.tokens[0], why, "plan it in parts, or name reads and writes instead")
 
 
 def _unknown(statement: Statement) -> int | None:
@@ -228,11 +247,12 @@ def execute_immediate(cursor: Cursor, planner: Planner, add: Callable[[Statement
         cursor.refuse("the SQL of this EXECUTE is not known", step=_STEP)
     if planner.session.refers_again() > MOST_REFERENCES:  # a text can run itself
         cursor.refuse(f"the SQL has more than {MOST_REFERENCES:,} references", step="plan it in parts")
+    _insert(cursor.statement, text, planner.session)
     changed = _changed(cursor)
     found: dict[str, str | None] = {}
     if cursor.take("USING"):
         start = cursor.at
-        found = _parameters(cursor, texts)
+        found = _parameters(cursor, planner.session)
         if None in found.values():
             cursor.at = start
             expressions(cursor, planner)
@@ -256,11 +276,12 @@ def _changed(cursor: Cursor) -> set[str]:
     return found
 
 
-def _parameters(cursor: Cursor, texts: Mapping[str, str | None]) -> dict[str, str | None]:
+def _parameters(cursor: Cursor, session: SessionState[Named]) -> dict[str, str | None]:
     """By parameter, ``?1`` or ``:name``, its string. None if not known."""
     found: dict[str, str | None] = {}
     while not cursor.done():
-        text, name = cursor.constant(texts), ""
+        text, name = cursor.constant(session.texts), ""
+        _insert(cursor.statement, text, session)
         cursor.take("AS")
         if text is not None and cursor.is_name():
             name = cursor.identifier().lower()

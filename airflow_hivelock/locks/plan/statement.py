@@ -60,7 +60,7 @@ def add(statement: Statement, planner: Planner) -> None:
 
     :raises InvalidRequest: the statement is not understood. The message shows the place.
     """
-    statement = rendered(statement, planner.session.variables)
+    statement = rendered(statement, planner.session)
     scripted = bool(planner.session.blocks) or begins(statement)
     if scripted:
         planner.session.texts.clear()  # a script can set a variable in any branch
