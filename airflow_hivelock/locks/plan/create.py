@@ -101,7 +101,7 @@ def drop(cursor: Cursor, planner: Planner) -> None:
 def view_query(cursor: Cursor, planner: Planner, parts: tuple[str, ...], renamed: bool, temporary: bool) -> None:
     """Add the tables in a view's query as looks. Keep the query: a later read of the view reads their data."""
     tree, reader = planner.look_at(cursor.statement, cursor.rest())
-    named = Named(tree, reader, {}, renamed)
+    named = Named(tree, reader, renamed=renamed)
     if temporary:
         planner.session.add_temporary_view(parts, named)
     else:
@@ -142,7 +142,7 @@ def _function(cursor: Cursor, planner: Planner) -> None:
     if first and first.token_type not in (TokenType.SELECT, TokenType.WITH, TokenType.VALUES, TokenType.TABLE):
         computed.insert(0, like(first, TokenType.SELECT, "SELECT"))
     tree, reader = planner.look_at(cursor.statement, computed)
-    planner.session.functions[name] = Named(tree, reader, {}, renamed=True)
+    planner.session.functions[name] = Named(tree, reader, renamed=True)
 
 
 def _view(cursor: Cursor, planner: Planner, temporary: bool, globally: bool) -> None:
@@ -176,7 +176,7 @@ def _table(cursor: Cursor, planner: Planner, temporary: bool, replace: bool, mat
     if has_query := cursor.take("AS") or cursor.sees("SELECT"):
         tree = planner.read(cursor.statement, cursor.rest())
         if materialized:
-            query = Named(tree, planner.reader(cursor.statement, planner.session.frozen()), {})
+            query = Named(tree, planner.reader(cursor.statement, planner.session.frozen()))
     cursor.end()
     if temporary and using and not existing and not has_query:
         _view_of_files(cursor, planner, parts)  # Spark's old form of CREATE TEMPORARY VIEW … USING
@@ -194,7 +194,7 @@ def _table(cursor: Cursor, planner: Planner, temporary: bool, replace: bool, mat
 def _view_of_files(cursor: Cursor, planner: Planner, parts: tuple[str, ...]) -> None:
     """Make *parts* a temporary view of Spark on a data source outside Hive."""
     planner.session.by_path.append("USING")
-    empty = Named(exp.Values(expressions=[]), planner.reader(cursor.statement), {})
+    empty = Named(exp.Values(expressions=[]), planner.reader(cursor.statement))
     planner.session.add_temporary_view(parts, empty)
 
 

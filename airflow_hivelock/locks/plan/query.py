@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -18,12 +18,13 @@ from sqlglot.errors import ErrorLevel, ParseError
 from airflow_hivelock.locks.errors import InvalidRequest
 from airflow_hivelock.locks.plan import rewrite
 from airflow_hivelock.locks.plan.condition import ALWAYS, Condition, all_of
+from airflow_hivelock.locks.plan.ctes import Scope, references
 from airflow_hivelock.locks.plan.predicate import Predicates
 from airflow_hivelock.locks.plan.scope import Source, handed_down, read_twice, renamed, sources, to_right_branch
 from airflow_hivelock.locks.plan.sql import NEXT_STEP, WHICH_NAME, ScriptDialect, Sql, Statement, placed
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
     from sqlglot import Token
 
@@ -81,7 +82,7 @@ class Named:
 
     tree: exp.Expr
     reader: Reader
-    scope: Mapping[str, Named]
+    scope: Scope[Named] = field(default_factory=Scope)
     renamed: bool = False
 
 
@@ -160,7 +161,7 @@ class Reader:
 
     def read(self, tree: exp.Expr) -> None:
         """Add the reads of *tree*, a query or a part of one."""
-        self._visit(tree, {})
+        self._visit(tree, Scope())
 
     def read_view(self, view: LockObject, text: str, condition: Condition = ALWAYS) -> None:
         """Add *view*, and the reads of its query *text*."""
@@ -180,11 +181,11 @@ class Reader:
             raise InvalidRequest(f"the text of the view {view} is not understood: {error}") from error
         inside = Reader(self.session.inside(view), statement, self.scans, self.looks)
         inside._views = (*self._views, view)
-        return Named(tree, inside, {})
+        return Named(tree, inside)
 
     def read_but(self, tree: exp.Expr, part: str) -> None:
         """Add the reads of *tree*, without the table in *part*. Other parts of that table node, such as joins, are read."""
-        scope = self._with(tree, {})
+        scope = self._with(tree, Scope())
         self._rest(tree.args[part], ("this", "db", "catalog"), scope)
         self._rest(tree, ("with_", part), scope)
 
@@ -202,11 +203,11 @@ class Reader:
         target, *others = sources(select)
         if not target.narrows or read_twice(select):
             return ALWAYS
-        return self._predicates.of_sources(select, [self._known(target, {}), *others])[0]
+        return self._predicates.of_sources(select, [self._known(target, Scope()), *others])[0]
 
     # Expressions: add each table in them as a read.
 
-    def _visit(self, node: exp.Expr, scope: Mapping[str, Named]) -> None:
+    def _visit(self, node: exp.Expr, scope: Scope[Named]) -> None:
         # No recursion, because a long chain of ORs is a deep tree.
         for child in node.walk(prune=lambda each: isinstance(each, exp.Table | exp.Query)):
             if isinstance(child, exp.Table):
@@ -218,7 +219,7 @@ class Reader:
             elif isinstance(child, exp.Command):
                 self._refuse(child, "this is not understood")
 
-    def _with(self, node: exp.Expr, scope: Mapping[str, Named]) -> Mapping[str, Named]:
+    def _with(self, node: exp.Expr, scope: Scope[Named]) -> Scope[Named]:
         """*scope* with the CTEs of *node*.
 
         Add the reads of a CTE that nothing later refers to. Also add all rows of a CTE whose name an earlier CTE uses: in
@@ -226,24 +227,24 @@ class Reader:
         """
         if (with_ := node.args.get("with_")) is None:
             return scope
-        scope = dict(scope)
-        everywhere, upto = _references(node), Counter[str]()
+        scope = Scope(scope)
+        everywhere, upto = references(node), Counter[str]()
         for cte in with_.expressions:
             name = cte.alias.lower()
             if with_.recursive:
-                scope[name] = Named(exp.Values(expressions=[]), self, {})
-            own = _references(cte)
-            upto += own
+                scope = scope.plus(name, Named(exp.Values(expressions=[]), self))
+            own = references(cte)
+            upto.update(own)
             if everywhere[name] == upto[name] or upto[name] > own[name]:
                 self._query(cte.this, ALWAYS, scope)
             columns = cte.args["alias"].columns
             is_recursive = bool(with_.recursive and own[name])  # outer conditions need not hold for each step
-            scope[name] = Named(cte.this, self, dict(scope), bool(columns) or is_recursive)
+            scope = scope.plus(name, Named(cte.this, self, scope, bool(columns) or is_recursive))
         return scope
 
     # Queries: hand their conditions down to their sources.
 
-    def _query(self, node: exp.Expr, outer: Condition, scope: Mapping[str, Named]) -> None:
+    def _query(self, node: exp.Expr, outer: Condition, scope: Scope[Named]) -> None:
         scope = self._with(node, scope)
         while isinstance(node, exp.Union):  # a loop, because a long chain of unions is a deep tree
             whole = not any(value for part, value in node.args.items() if part not in _HANDED_DOWN)
@@ -261,7 +262,7 @@ class Reader:
         else:
             self._rest(node, ("with_",), scope)
 
-    def _select(self, select: exp.Select, outer: Condition, scope: Mapping[str, Named]) -> None:
+    def _select(self, select: exp.Select, outer: Condition, scope: Scope[Named]) -> None:
         named = sources(select)
         if sum(isinstance(source.node, exp.Table) for source in named) > MOST_REFERENCES:
             self._refuse_more(named[MOST_REFERENCES].node)
@@ -276,7 +277,7 @@ class Reader:
                 self._rest(source.join, ("this",), scope)
         self._rest(select, ("with_", "from_", "joins"), scope)
 
-    def _source(self, node: exp.Expr, condition: Condition, scope: Mapping[str, Named]) -> None:
+    def _source(self, node: exp.Expr, condition: Condition, scope: Scope[Named]) -> None:
         if isinstance(node, exp.Table):
             self._table(node, condition, scope)
         elif isinstance(node, exp.Subquery):
@@ -284,7 +285,7 @@ class Reader:
         else:
             self._visit(node, scope)
 
-    def _rest(self, node: exp.Expr, done: tuple[str, ...], scope: Mapping[str, Named]) -> None:
+    def _rest(self, node: exp.Expr, done: tuple[str, ...], scope: Scope[Named]) -> None:
         """Add the reads of the parts of *node* that are not in *done*."""
         for part, value in node.args.items():
             for child in value if isinstance(value, list) else [value]:
@@ -293,7 +294,7 @@ class Reader:
 
     # Tables, views and CTEs.
 
-    def _known(self, source: Source, scope: Mapping[str, Named]) -> Source:
+    def _known(self, source: Source, scope: Scope[Named]) -> Source:
         """*source* with its database, partition columns and types, if it is a table and they are known."""
         node = source.node
         if not isinstance(node, exp.Table) or self._meanings(node, scope) != (None,):
@@ -305,14 +306,14 @@ class Reader:
         kinds = dict(zip(table.partition_columns, table.partition_types, strict=False)) if source.narrows else {}
         return replace(source, columns=frozenset(table.partition_columns), database=target.database, kinds=kinds)
 
-    def _partition_columns(self, node: exp.Table, scope: Mapping[str, Named]) -> Sequence[str]:
+    def _partition_columns(self, node: exp.Table, scope: Scope[Named]) -> Sequence[str]:
         """The partition columns of a table. They end its ``*``. Empty for a view or if not known."""
         if self._meanings(node, scope) != (None,):
             return ()
         table = self.session.tables.table(self._object(node))
         return table.partition_columns if table and not table.view_text else ()
 
-    def _table(self, node: exp.Table, condition: Condition, scope: Mapping[str, Named]) -> None:
+    def _table(self, node: exp.Table, condition: Condition, scope: Scope[Named]) -> None:
         self._rest(node, ("this", "db", "catalog"), scope)
         if isinstance(node.this, exp.Func):
             self._function(node, scope)
@@ -353,19 +354,19 @@ class Reader:
         elif not self.session.is_temporary(target):
             self.scans.append(Scan(target, condition))
 
-    def _meanings(self, node: exp.Table, scope: Mapping[str, Named]) -> tuple[Named | None, ...]:
+    def _meanings(self, node: exp.Table, scope: Scope[Named]) -> tuple[Named | None, ...]:
         """The CTE or this session's views that *node* can mean. None among them is a stored table or view."""
         if not isinstance(node.this, exp.Identifier) or _by_path(node):
             return ()
         parts = tuple(part.name.lower() for part in node.parts)
-        if len(parts) == 1 and parts[0] in scope:
-            return (scope[parts[0]],)
+        if len(parts) == 1 and (cte := scope.get(parts[0])) is not None:
+            return (cte,)
         try:
             return self.session.meanings(parts)
         except InvalidRequest as error:
             self._refuse(node, str(error))
 
-    def _function(self, node: exp.Table, scope: Mapping[str, Named]) -> None:
+    def _function(self, node: exp.Table, scope: Scope[Named]) -> None:
         name = node.this.name if isinstance(node.this, exp.Anonymous) else node.this.sql_name()
         if name.upper() == "IDENTIFIER":
             self._refuse(node, WHICH_NAME, step="")
@@ -393,8 +394,3 @@ class Reader:
 def _by_path(node: exp.Table) -> bool:
     """Whether *node* is Spark's ``json.`/path```. A name in Hive can contain a ``/``, so only known formats count."""
     return node.args.get("catalog") is None and node.db.lower() in _FORMATS and "/" in node.name
-
-
-def _references(node: exp.Expr) -> Counter[str]:
-    """By unqualified name, the number of references to a table, view or CTE."""
-    return Counter(table.name.lower() for table in node.find_all(exp.Table) if not table.db)
