@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 _NO_ANSWER = {"SparkConnectGrpcException", "RetriesExceeded"}
-"""The classes of errors of the connection, by name. Spark's own errors have subclasses with other names."""
+"""The classes of errors of the connection, by name. Spark's own errors have subclasses with other names. Spark 4.0 has the
+second one, and Spark 4.1 no longer.
+"""
 
 
 def unanswered(error: BaseException) -> bool:

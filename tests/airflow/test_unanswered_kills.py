@@ -157,7 +157,7 @@ class TestPySpark:
         assert bool(manager.show()) is stays
 
     def test_another_class_of_errors_of_the_connection(self) -> None:
-        """PySpark 3.5 gives up with it."""
+        """The first client of Spark 4 gives up with it."""
         assert connect_errors.unanswered(type("RetriesExceeded", (Exception,), {})())
         assert not connect_errors.unanswered(type("AnalysisException", (SparkConnectGrpcException,), {})())
 
