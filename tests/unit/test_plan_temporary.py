@@ -1,4 +1,4 @@
-"""Names that temporary tables and views take in a session. Real Hive 2.3 and Spark 4.3 gave the same meanings."""
+"""Names of temporary tables and views, and of views with IF NOT EXISTS. Real Hive 2.3 and Spark 4.3 gave the same meanings."""
 
 from __future__ import annotations
 
@@ -121,3 +121,43 @@ def test_no_branch_of_a_script_changes_what_is_temporary(script: str) -> None:
         InvalidRequest, match=r"a branch, a loop or a handler of the script changes what (?:dw\.)?u means"
     ):
         locks(f"begin {script} end", Warehouse())
+
+
+VIEW = "create view if not exists {} as select * from w; "
+OTHER = VIEW.replace("from w", "from o")
+
+
+@pytest.mark.parametrize(
+    ("sql", "locked"),
+    [
+        (VIEW.format("o") + "select * from o", "S(dw.o) S(dw.o/dt=2013-01-01) S(dw.w)"),
+        (VIEW.format("big_u") + "select * from big_u", "S(dw.big_u) S(dw.u) S(dw.w)"),
+        (
+            "create view n as select * from o; " + VIEW.format("n") + "select * from n",
+            "S(dw.o) S(dw.o/dt=2013-01-01) S(dw.w) X(dw.n)",
+        ),
+        (
+            VIEW.format("n") + OTHER.format("n") + "select * from n",
+            "S(dw.n) S(dw.o) S(dw.w)",
+        ),
+        (
+            "drop table u; " + OTHER.format("u") + "select * from u",
+            "S(dw.o) S(dw.o/dt=2013-01-01) X(dw.u)",
+        ),
+        (
+            "alter table u rename to n; " + OTHER.format("u") + "select * from u",
+            "S(dw.o) S(dw.o/dt=2013-01-01) X(dw.n) X(dw.u)",
+        ),
+        (
+            "create temporary view u as select 1; drop view u; " + OTHER.format("u") + "select * from u",
+            "S(dw.o) S(dw.u)",
+        ),
+        ("drop table u; " + HIVE.format("u") + "select * from u", "X(dw.u)"),
+        (
+            "drop table u; create table u (x int); " + OTHER.format("u") + "select * from u",
+            "S(dw.o) X(dw.u)",
+        ),
+    ],
+)
+def test_a_view_if_not_exists_leaves_a_table_or_a_view_of_its_name(sql: str, locked: str) -> None:
+    assert locks(sql, Warehouse()) == locked

@@ -218,6 +218,7 @@ def _rename(cursor: Cursor, planner: Planner, table: LockObject, spec: Spec | No
             planner.session.add_temporary(names[0])
             cursor.end()
             return
+        planner.session.drop(table)
         _take_names(planner, names)
         for name in names:
             planner.session.add_made(name)

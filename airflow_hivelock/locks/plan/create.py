@@ -161,10 +161,10 @@ def _view(cursor: Cursor, planner: Planner, temporary: bool, globally: bool) -> 
         cursor.refuse("AS and a query are missing here")
     if not temporary:
         (planner.look if existing else planner.write)(target)
-    if not (existing and planner.session.view_text(target)):
-        view_query(cursor, planner, parts, renamed, temporary)
+    if existing and planner.session.is_stored(target):
+        planner.look_at(cursor.statement, cursor.rest())  # the name keeps its meaning, a table or another query
     else:
-        planner.look_at(cursor.statement, cursor.rest())
+        view_query(cursor, planner, parts, renamed, temporary)
 
 
 def _table(cursor: Cursor, planner: Planner, temporary: bool, replace: bool, materialized: bool) -> None:
@@ -205,7 +205,7 @@ def _temporary_table(planner: Planner, target: LockObject, existing: bool) -> No
     """
     if existing:
         planner.look(target)
-    if not existing or planner.session.is_new(target):
+    if not existing or planner.session.is_stored(target) is False:
         planner.session.add_temporary(target)
 
 

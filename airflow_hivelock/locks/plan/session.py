@@ -104,6 +104,7 @@ class SessionState(Generic[View]):
         self._meanings: dict[str | LockObject, list[tuple[int, View | None]]] = {}
         self._clock = itertools.count(1)
         self._then: int | None = None
+        self._dropped: set[LockObject] = set()
         self._counts = Counter[str]()  # copies share it
 
     def begin(self) -> None:
@@ -112,6 +113,7 @@ class SessionState(Generic[View]):
         self.used = False
         self.being_read.clear()
         self.by_path.clear()
+        self._dropped.clear()  # other sessions can have created the names again
         self._counts.clear()
 
     def remember(self) -> Moment:
@@ -172,11 +174,13 @@ class SessionState(Generic[View]):
         """Whether *table* is a temporary table of this session."""
         return table in self._temporary
 
-    def is_new(self, table: LockObject) -> bool:
-        """Whether nothing of that name is stored: the catalog has no such table, and no earlier statement created one."""
-        if self.tables.catalog is None or self.tables.table(table) is not None:
+    def is_stored(self, table: LockObject) -> bool | None:
+        """Whether there is a table or view of that name. None without a catalog, if no earlier statement created one."""
+        if table in self._dropped:
             return False
-        return table not in self.made and self._since(table)[-1] is None
+        if self.tables.table(table) is not None or table in self.made or self._since(table)[-1] is not None:
+            return True
+        return None if self.tables.catalog is None else False
 
     def meanings(self, parts: tuple[str, ...]) -> tuple[View | None, ...]:
         """The meanings of the name: the query of a view that this session created, or None for any other object.
@@ -200,6 +204,8 @@ class SessionState(Generic[View]):
 
     def add_view(self, target: LockObject, view: View | None) -> None:
         self._mean(target, view)
+        if self._then is None:
+            self._dropped.discard(target)
 
     def forget_stored_views(self) -> None:
         """Forget stored views, so that the catalog is asked for them. Other sessions can change them."""
@@ -222,6 +228,7 @@ class SessionState(Generic[View]):
         """:param query: the query, if *table* is a materialized view."""
         if self._then is None:
             self.made.add(table)
+            self._dropped.discard(table)
             if query is not None:
                 self.materialized[table] = query
 
@@ -234,9 +241,16 @@ class SessionState(Generic[View]):
                 self._refuse_in_branch(f"what {target} means")
                 self._temporary.remove(target)
             return True
-        if (was_view := self.is_temporary_view(parts)) and not is_global(parts):
+        if not (was_view := self.is_temporary_view(parts)):
+            self.drop(target)
+        elif not is_global(parts):
             self._mean(parts[-1].lower(), None)
         return was_view and not self._can_be_stored(parts)
+
+    def drop(self, table: LockObject) -> None:
+        """Know that no *table* is stored from here on, unless a branch of a script may have kept it."""
+        if self._then is None and not self.branches:
+            self._dropped.add(table)
 
     def is_temporary_view(self, parts: tuple[str, ...]) -> bool:
         """Whether *parts* name a temporary view of this session."""
