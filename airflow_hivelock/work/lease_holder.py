@@ -14,7 +14,7 @@ from airflow_hivelock.locks.pending import Patience
 from airflow_hivelock.waiting import patiently
 from airflow_hivelock.work import applications, facts
 from airflow_hivelock.work.jobs.job import Job
-from airflow_hivelock.work.processes import Processes
+from airflow_hivelock.work.processes import Processes, mark_file
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -77,6 +77,7 @@ class LeaseHolder:
         self._unwritten = False
         self._writing = threading.RLock()
         self._released = False
+        self._mark_file = mark_file(self.mark)
         facts.works(lease, work)
         self._thread = threading.Thread(target=self._keep, name="hivelock-renewal", daemon=True)
 
@@ -86,9 +87,11 @@ class LeaseHolder:
         return self._application.mark if isinstance(self._application, Processes) else ""
 
     def __enter__(self) -> None:
+        self._mark_file.__enter__()
         self._thread.start()
 
     def __exit__(self, *exc: object) -> None:
+        self._mark_file.__exit__(None, None, None)
         self._over_at = time.monotonic()
         self._end_renewal()
 

@@ -7,7 +7,7 @@ import re
 import shlex
 import socket
 import uuid
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -22,11 +22,17 @@ from airflow_hivelock.work import pod
 from airflow_hivelock.work.pod import Pod
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Collection, Iterator
 
 
 MARK = "AIRFLOW_HIVELOCK_WORK"
-"""A variable in the environment of each process that a task starts. It remains when the parent process has ended."""
+"""A variable in the environment of each program that a task starts. It remains when the parent process has ended.
+
+A process that is only forked, as by multiprocessing, shows the environment of the program before the work began. It has
+an open :func:`mark_file` instead.
+"""
+
+MARK_FILE = "airflow-hivelock-"
 
 STOP_S = 30.0
 """The longest wait for the end of a killed process, in seconds."""
@@ -158,6 +164,7 @@ class Processes:
             return []
         if self.boot != _boot():
             return []
+        self._check_all_are_visible()
         return [process for process in psutil.process_iter() if self._is_mine(process)]
 
     def _end_with_their_host(self) -> None:
@@ -186,12 +193,40 @@ class Processes:
                 return False
             if process.pid == self.pid and _started(process.pid) == self.started:
                 return True
-            return bool(_environment(process).get(MARK) == self.mark)
+            if _environment(process).get(MARK) == self.mark:
+                return True
+            return _started(process.pid) >= self.started and self._has_mark_file(process)
         except psutil.AccessDenied:
             self._check_is_not_theirs(process)
             return False
         except (psutil.NoSuchProcess, ProcessLookupError):
             return False
+
+    def _has_mark_file(self, process: psutil.Process) -> bool:
+        """Whether *process* was forked while the mark's file was open."""
+        name = f"/memfd:{MARK_FILE}{self.mark} (deleted)"
+        try:
+            with os.scandir(f"/proc/{process.pid}/fd") as files:
+                for each in files:
+                    with suppress(FileNotFoundError):  # it has been closed
+                        if os.readlink(each.path) == name:
+                            return True
+        except FileNotFoundError:  # the process has ended, or this is not Linux
+            return False
+        except PermissionError as error:
+            raise psutil.AccessDenied(process.pid) from error
+        return False
+
+    def _check_all_are_visible(self) -> None:
+        """Check that this user sees the processes of other users.
+
+        :raises CannotTell: the kernel hides them (``hidepid=2`` of /proc, ``ProtectProc`` of systemd).
+        """
+        if os.geteuid() not in (0, self.user_id) and Path("/proc/self").exists() and not Path("/proc/1").exists():
+            raise CannotTell(
+                f"{self} ran as user {self.user_id}, and user {os.geteuid()} cannot see processes of other users. Mount "
+                "/proc without hidepid=2, or run the triggerer as that user. If the work has ended, free the lease"
+            )
 
     def _check_is_not_theirs(self, process: psutil.Process) -> None:
         """Check that the unreadable *process* cannot be one of the processes, which run as another user (run_as_user).
@@ -206,6 +241,19 @@ class Processes:
                     f"{self} ran as user {self.user_id}, and process {process.pid} of that user cannot be read by user "
                     f"{os.geteuid()}. It may be a part of the work. When the work has ended, free the lease"
                 )
+
+
+@contextmanager
+def mark_file(mark: str) -> Iterator[None]:
+    """Keep a file in memory open, whose name contains *mark*. Processes that this one forks meanwhile inherit it."""
+    if not mark or not hasattr(os, "memfd_create"):  # not Linux
+        yield
+        return
+    file = os.memfd_create(f"{MARK_FILE}{mark}")  # a program that is started does not inherit it
+    try:
+        yield
+    finally:
+        os.close(file)
 
 
 def started(dag_id: str, run_id: str, task_ids: Collection[str] | None = None) -> list[str]:

@@ -17,6 +17,7 @@ import structlog
 
 from airflow_hivelock import HiveLockHook, hooks
 from airflow_hivelock.locks import Lease, LockManager, StoreUnavailable, rules
+from airflow_hivelock.locks.hive import coverage
 from airflow_hivelock.locks.hive.site import Site
 from airflow_hivelock.waiting import Wait
 from tests.backends.databases import wait_until
@@ -166,7 +167,7 @@ def test_a_failed_check_of_hives_settings_leaves_no_session(
         assert manager.leases() == []  # it has a session
         raise StoreUnavailable("the server went away")
 
-    monkeypatch.setattr(hooks.coverage, "check", away)
+    monkeypatch.setattr(coverage, "check", away)
     hook = changed("hush")
     for _ in range(3):
         with pytest.raises(StoreUnavailable):
