@@ -13,8 +13,9 @@ from airflow.providers.common.compat.sdk import AirflowException, BaseOperator, 
 from airflow_hivelock import metrics
 from airflow_hivelock.compat import AirflowRescheduleException
 from airflow_hivelock.hooks import HiveLockHook
+from airflow_hivelock.locks import rules
 from airflow_hivelock.locks.durations import span
-from airflow_hivelock.locks.errors import AccessDenied, LockLost, LockTimeout, StoreUnavailable
+from airflow_hivelock.locks.errors import AccessDenied, LockLost, LockTimeout, StoreUnavailable, Superseded
 from airflow_hivelock.locks.model import MAX_PRIORITY, DeferredGrant, Lease, LockRequest
 from airflow_hivelock.operators.arguments import Waiting, check_terms, check_waiting
 from airflow_hivelock.operators.base import NamesLocks
@@ -224,6 +225,24 @@ class AcquiresLocks(NamesLocks):
             raise LockLost(f"{lease.owner}: lease {lease.id} was lost before the task resumed")
         facts.granted(taken, before)
         return taken
+
+    def _lease_of_this_try(self, hook: HiveLockHook, context: Any) -> Lease | None:
+        """The lease that the task has had since before its deferral. None if it is lost.
+
+        :raises Superseded: a later try holds the lease. Its work must keep its record and its locks.
+        """
+        return attempts.as_current_try(context["ti"], lambda: self._lease_of_this_try_once(hook, context), self.log)
+
+    def _lease_of_this_try_once(self, hook: HiveLockHook, context: Any) -> Lease | None:
+        lease, attempt = hook.manager().lease_of(str(self._lock_owner(hook, context))), self._attempt(context)
+        # Airflow can start the next try while a slow worker of an earlier try resumes.
+        if lease is not None and lease.attempt > attempt:
+            raise Superseded(
+                f"{lease.owner}: attempt {lease.attempt} has taken over lease {lease.id} on "
+                f"{rules.few(rules.named(lease.locks), 3)}. This try (attempt {attempt}) must stop. The later try does its work",
+                attempt=lease.attempt,
+            )
+        return lease
 
     def _log_slot_given_back(self, wait: Wait, before: Round, again: Round) -> None:
         why = "The lock store does not answer"

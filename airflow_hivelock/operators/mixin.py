@@ -241,7 +241,7 @@ class HiveLockMixin(SubmitsJobs, AcquiresLocks):
         if not LockSpec.of(self).takes_locks(hook, self.log):
             self._unlocked = True
             return None
-        return hook.manager().lease_of(str(self._lock_owner(hook, context)))
+        return self._lease_of_this_try(hook, context)
 
     @contextmanager
     def _under(self, lease: Lease | None, context: Any, resumed: bool = False, idle_s: float = 0.0) -> Iterator[None]:

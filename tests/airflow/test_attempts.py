@@ -16,10 +16,12 @@ from airflow_hivelock import HiveLockOperator, hold
 from airflow_hivelock.locks import Superseded
 from airflow_hivelock.operators.arguments import Waiting
 from airflow_hivelock.triggers import lock as lock_trigger
+from airflow_hivelock.work import applications
+from airflow_hivelock.work.processes import Processes
 from tests.airflow.tasks import DAY, OBJECT, OWNER, Acts, lock, work_trigger
 
 if TYPE_CHECKING:
-    from airflow_hivelock.locks import LockManager
+    from airflow_hivelock.locks import Lease, LockManager
     from tests.airflow.conftest import Lines, Run
     from tests.airflow.triggerer import Triggerer
 
@@ -136,6 +138,46 @@ def test_a_worker_that_airflow_does_not_confirm_is_refused(
     with pytest.raises(Superseded, match="attempt 2 has taken over"):
         job.execute(_context())
     assert not manager.leases()
+
+
+class TestResumed:
+    """The worker that resumes a deferred task. The lease of its owner can be that of a later try by then."""
+
+    @pytest.fixture
+    def later(self, manager: LockManager) -> Lease:
+        """The lease of try 2, which works on another host."""
+        lease = manager.acquire(owner=OWNER, writes=[OBJECT], attempt=2)
+        return manager.start_work(lease, "lock", applications.encode(Processes(host="worker-2")))
+
+    @pytest.mark.parametrize("next_method", ["finish", "__fail__"])
+    def test_a_stale_try_leaves_the_lease_of_the_later_try_alone(
+        self, next_method: str, later: Lease, manager: LockManager
+    ) -> None:
+        went_on: list[str] = []
+        with pytest.raises(
+            Superseded, match=rf"attempt 2 has taken over lease \S+ on {OBJECT} EXCLUSIVE\. This try \(attempt 1\)"
+        ):
+            _deferred(went_on).resume_execution(next_method, {}, _context())
+        assert not went_on
+        assert manager.lease_of(OWNER) == later
+
+    def test_a_run_that_was_created_again_goes_on(
+        self, later: Lease, manager: LockManager, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        went_on: list[str] = []
+        monkeypatch.setattr("airflow_hivelock.comms.is_current", lambda _: True)
+        _deferred(went_on).resume_execution("finish", {}, _context())
+        assert went_on == [later.id]
+        assert not manager.leases()
+
+
+def _deferred(went_on: list[str]) -> Any:
+    class Deferred(Acts):
+        def finish(self, context: Any) -> None:
+            assert self._held is not None
+            went_on.append(self._held._lease.id)
+
+    return Deferred(task_id="lock", writes=[OBJECT])
 
 
 def _context() -> Any:
