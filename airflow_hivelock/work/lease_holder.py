@@ -185,11 +185,19 @@ class LeaseHolder:
         """Release the lease if this task acquired it. Otherwise record that the work has ended.
 
         The call waits for a while if the lock store does not answer. A failure after that is only logged, because the work
-        is done, and a later release tries again.
+        is done. If a time-out of the task interrupts the call, the next call tries again.
         """
         if self._released:
             return
-        self._released = True
+        try:
+            # Set this first: on_kill() can interrupt this call in a signal handler, and must not release a second time.
+            self._released = True
+            self._release()
+        except BaseException:  # a time-out of the task; Airflow calls on_kill() after it
+            self._released = False
+            raise
+
+    def _release(self) -> None:
         over_at = self._over_at or time.monotonic()
         self._end_renewal()
         try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import threading
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
@@ -190,6 +191,44 @@ def test_a_time_out_stops_the_work_before_it_frees_the_locks(manager: LockManage
         )
     assert run(works, logical_date=DAY).tasks == {"work": "failed"}
     assert held[0] == 1
+    assert not manager.show()
+
+
+def test_a_time_out_during_the_release_does_not_keep_the_locks(
+    manager: LockManager, run: Run, before: Callable[..., None]
+) -> None:
+    """Airflow calls on_kill() after the time-out, and the lock store can answer by then."""
+    asked: list[Any] = []
+
+    def time_out_once(lease: Lease) -> None:
+        asked.append(lease)
+        if len(asked) == 1:
+            signal.raise_signal(signal.SIGALRM)
+
+    before("release", time_out_once)
+    with dag() as works:
+        LockedWork(task_id="work", execution_timeout=timedelta(minutes=5), **NAMES)
+    assert run(works, logical_date=DAY).tasks == {"work": "failed"}
+    assert len(asked) == 2
+    assert not manager.show()
+
+
+def test_a_kill_during_the_release_does_not_release_a_second_time(
+    manager: LockManager, run: Run, before: Callable[..., None]
+) -> None:
+    """Its signal handler runs in the middle of the first call to the lock store."""
+    works_seen: list[Work] = []
+    asked: list[Any] = []
+
+    def kill(lease: Lease) -> None:
+        asked.append(lease)
+        works_seen[0].on_kill()
+
+    before("release", kill)
+    with dag() as works:
+        LockedWork(task_id="work", act=works_seen.append, **NAMES)
+    assert run(works, logical_date=DAY).state == "success"
+    assert len(asked) == 1
     assert not manager.show()
 
 
