@@ -20,6 +20,8 @@ def names_of_assets(locks: Any, arguments: Mapping[str, Any]) -> dict[str, list[
 
     :raises InvalidRequest: *locks* is not "assets", or no inlet or outlet is an asset of Hive.
     """
+    # Airflow merges default_args into the operator's arguments only later.
+    arguments = {**(arguments.get("default_args") or {}), **arguments}
     task_id = arguments.get("task_id")
     if locks != "assets":
         raise InvalidRequest(f"{task_id}: locks={locks!r} is unknown. Use 'assets' or remove it")

@@ -102,14 +102,19 @@ class NamesLocks(Linked, StrictNames, BaseOperator):
         return made
 
     def resolve_template_files(self) -> None:
-        """Send a file's text to the triggerer, which does not have the file. Airflow calls this after it has parsed the
-        DAG."""
+        """Send a file's text to the triggerer, which does not have the file, and attributes that the DAG has changed.
+
+        Airflow calls this after it has parsed the DAG.
+        """
         if is_file(self.lock_sql):
             with suppress(InvalidRequest):  # the file can exist where the task runs
                 self.lock_sql = sql_source(self.get_template_env(), self.lock_sql)
         super().resolve_template_files()
-        if self.start_trigger_args is not None and self.start_trigger_args.trigger_kwargs is not None:
-            self.start_trigger_args.trigger_kwargs["lock_sql"] = self.lock_sql
+        if self.start_trigger_args is not None and (sent := self.start_trigger_args.trigger_kwargs) is not None:
+            spec = self._spec_kwargs()
+            for name in spec.keys() & sent.keys():
+                del sent[name]
+            sent |= written(self._trigger, spec)
             if self._needs_a_worker_to_render():
                 self.start_from_trigger, self.start_trigger_args = False, None
 
@@ -129,7 +134,7 @@ class NamesLocks(Linked, StrictNames, BaseOperator):
         """Make the task start in the triggerer if that can render the fields. Otherwise it starts on a worker."""
         if self._needs_a_worker_to_render():
             return
-        self.start_from_trigger = True
+        self.start_from_trigger, self._trigger = True, trigger
         self.start_trigger_args = StartTriggerArgs(
             trigger_cls=f"{trigger.__module__}.{trigger.__name__}",
             next_method=self._resume_method,

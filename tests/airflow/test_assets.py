@@ -70,6 +70,14 @@ def test_its_own_names_and_those_of_its_assets_are_locked() -> None:
     assert (made.reads, made.writes) == (["dw.own", "dw.delays/dt={{ ds }}"], ["dw.whole"])
 
 
+def test_names_and_assets_in_default_args_are_locked() -> None:
+    default_args = {"outlets": [DELAYS], "reads": ["dw.own"]}
+    with DAG("defaults", schedule=None, start_date=DAY, default_args=default_args):
+        made = Locked(task_id="work", locks="assets", inlets=[FLIGHTS])
+    assert made.outlets == [DELAYS]
+    assert (made.reads, made.writes) == (["dw.own", "dw.flights/dt={{ ds }}"], ["dw.delays/dt={{ ds }}"])
+
+
 def test_mapped_tasks_lock_by_their_assets(manager: LockManager, run: Run) -> None:
     with DAG("mapped", schedule=None, start_date=DAY) as works:
         Locked.partial(task_id="work", locks="assets", outlets=[DELAYS]).expand(doc=["a", "b"])

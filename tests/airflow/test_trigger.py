@@ -51,6 +51,18 @@ async def test_it_ends_the_task_and_stores_the_whole_lease(manager: LockManager,
     assert manager.show(OBJECT)[0].query == "dag dag run run task lock"
 
 
+async def test_it_locks_what_the_dag_has_named_after_the_operator_was_made(
+    manager: LockManager, triggerer: Triggerer
+) -> None:
+    task = lock()
+    task.writes = [*task.writes, "dw.later"]
+    task.resolve_template_files()  # as the DAG processor does
+    await triggerer.event(await triggerer.start(task, logical_date=DAY))
+    lease = manager.lease_of(OWNER)
+    assert lease is not None
+    assert "dw.later EXCLUSIVE" in map(str, lease.locks)
+
+
 async def test_waiters_come_in_their_order(manager: LockManager, triggerer: Triggerer) -> None:
     held = other(manager)
     first = await triggerer.start(lock(), logical_date=DAY, run_id="first")
