@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -20,7 +19,7 @@ from airflow_hivelock.hooks import HiveLockHook
 from airflow_hivelock.links import with_ours
 from airflow_hivelock.locks.errors import AccessDenied, CannotTell, InvalidRequest, LockLost, StoreUnavailable
 from airflow_hivelock.locks.model import Lease
-from airflow_hivelock.operators import hive_jobs, triggering
+from airflow_hivelock.operators import environment, hive_jobs, triggering
 from airflow_hivelock.operators.acquiring import AcquiresLocks, TaskKilled, check_unanswered
 from airflow_hivelock.operators.assets import names_of_assets
 from airflow_hivelock.operators.base import NamesLocks
@@ -271,9 +270,8 @@ class HiveLockMixin(SubmitsJobs, AcquiresLocks):
         held = self._held = LeaseHolder(
             manager, lease, work, super().on_kill, self.log, ours=self.lease is None, idle_s=idle_s
         )
-        os.environ |= {URL: hook.url, MARK: held.mark}
-        self.use_lease(lease, work)
-        try:
+        with environment.with_variables(self, {URL: hook.url, MARK: held.mark}):
+            self.use_lease(lease, work)
             with self._released_at_end(held, context, begun), held:
                 table.watch(self, held.record)
                 hive_jobs.check_database(self)
@@ -283,9 +281,6 @@ class HiveLockMixin(SubmitsJobs, AcquiresLocks):
                 if self._killed and not resumed:  # no second signal would stop its job
                     raise AirflowException(f"{self.task_id} was killed before its work began")
                 yield
-        finally:
-            for variable in (MARK, URL):
-                os.environ.pop(variable, None)
 
     @contextmanager
     def _released_at_end(self, held: LeaseHolder, context: Any, begun: bool) -> Iterator[None]:
