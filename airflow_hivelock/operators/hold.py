@@ -6,6 +6,7 @@ import asyncio
 import hashlib
 import os
 import threading
+from collections import Counter
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from datetime import timedelta
@@ -45,6 +46,12 @@ _killed: set[Any] = set()
 
 _linked: set[Any] = set()
 """The ids of task instances that have a link to the page."""
+
+_users: Counter[str] = Counter()
+"""The number of ``hold()``s that use a mark. They can be in several threads. The task's own lease has another mark."""
+
+_marking = threading.Lock()
+"""Protects the mark in the environment, and its users."""
 
 
 class HeldLocks:
@@ -275,31 +282,52 @@ def _release_rest(manager: LockManager, owner: Owner, attempt: int) -> None:
 def _under(manager: LockManager, lease: Lease, name: str) -> Iterator[HeldLocks]:
     if (earlier := lease.work(name)) is not None:
         applications.end(earlier, log)
-    # Use the mark of the task's own lease, if it has one, because new processes are work of both leases.
-    outer = os.environ.get(MARK)
-    here = Processes(mark=outer) if outer else Processes()
-    granted, what = lease, applications.encode(here)
-    lease = patiently(lambda: manager.start_work(granted, name, what), log)
-    work = lease.work(name)
-    assert work is not None
-    holder = LeaseHolder(manager, lease, work, lambda: None, log)
-    os.environ[MARK] = here.mark
-    over = False
+    here, holder, failed = _use_mark(), None, True
     try:
+        granted, what = lease, applications.encode(here)
+        lease = patiently(lambda: manager.start_work(granted, name, what), log)
+        work = lease.work(name)
+        assert work is not None
+        holder = LeaseHolder(manager, lease, work, lambda: None, log)
         with holder:
             held = HeldLocks(lease, manager, holder)
             yield held
             with suppress(StoreUnavailable):
                 held.check()
-        over = True
-    except BaseException:
-        over = _nothing_runs(here) if outer else holder.end_work()
-        raise
+        failed = False
     finally:
-        if not outer:
-            os.environ.pop(MARK, None)
-        if over:
+        # Before the end of the processes, because they must not include processes of a hold() that begins now.
+        last = _leave_mark(here.mark)
+        if holder is not None and (not failed or (holder.end_work() if last else _nothing_runs(here))):
             holder.release()
+
+
+def _use_mark() -> Processes:
+    """Mark new processes of this task as work of this ``hold()``.
+
+    They keep the mark of the task's own lease or of another ``hold()``, because they are work of all these leases.
+    """
+    with _marking:
+        mark = os.environ.get(MARK)
+        here = Processes(mark=mark) if mark else Processes()
+        if not mark or mark in _users:
+            _users[here.mark] += 1
+            os.environ[MARK] = here.mark
+    return here
+
+
+def _leave_mark(mark: str) -> bool:
+    """End this use of *mark*. Return whether no other lease of the task uses it; then it is removed."""
+    with _marking:
+        if mark not in _users:  # the mark of the task's own lease
+            return False
+        _users[mark] -= 1
+        if _users[mark]:
+            return False
+        del _users[mark]
+        if os.environ.get(MARK) == mark:
+            del os.environ[MARK]
+        return True
 
 
 def _nothing_runs(here: Processes) -> bool:
