@@ -9,6 +9,7 @@ from itertools import chain, takewhile
 from types import CodeType
 from typing import TYPE_CHECKING, Any
 
+from airflow_hivelock.compat import TaskDeferralError
 from airflow_hivelock.locks.errors import InvalidRequest
 
 if TYPE_CHECKING:
@@ -16,6 +17,9 @@ if TYPE_CHECKING:
 
 GUARDED = ("execute", "resume_execution", "on_kill", "render_template", "resolve_template_files")
 """Methods whose calls must reach the mixin before the operator that does the work."""
+
+TRIGGER_FAILED = "__fail__"
+"""The name that Airflow uses instead of a method's if the trigger has failed."""
 
 
 def check_order(cls: type, mixin: type) -> None:
@@ -37,6 +41,18 @@ def check_order(cls: type, mixin: type) -> None:
                     f"put the work into an operator of its own, as in class Work(BaseOperator), and write "
                     f"class {base.__name__}({mixin.__name__}, Work)"
                 )
+
+
+def check_resumes(task: Any, next_method: str) -> None:
+    """Check that a deferred *task* can resume with *next_method*.
+
+    :raises TaskDeferralError: it has no such method, so it does not check the work for which it was deferred.
+    """
+    if next_method != TRIGGER_FAILED and not hasattr(task, next_method):
+        raise TaskDeferralError(
+            f"{task.task_id}: {type(task).__name__} has no method {next_method!r} to resume with, perhaps since an update of "
+            "its provider or DAG. Check its work, because this task has not seen the end of it"
+        )
 
 
 def nearest(cls: type, name: str) -> Any:

@@ -23,7 +23,7 @@ from airflow_hivelock.operators import environment, hive_jobs, triggering
 from airflow_hivelock.operators.acquiring import AcquiresLocks, TaskKilled, check_unanswered
 from airflow_hivelock.operators.assets import names_of_assets
 from airflow_hivelock.operators.base import NamesLocks
-from airflow_hivelock.operators.inspection import check_order, nearest
+from airflow_hivelock.operators.inspection import check_order, check_resumes, nearest
 from airflow_hivelock.operators.passed import check_lease, check_not_empty, check_one_of, current_lease, work_name
 from airflow_hivelock.operators.submitting import SubmitsJobs
 from airflow_hivelock.spark import URL
@@ -156,6 +156,7 @@ class HiveLockMixin(SubmitsJobs, AcquiresLocks):
             with self._under(lease, context, resumed=True):
                 if next_method == "execute":  # call the operator's own execute, because the lease is held
                     return super().execute(context, **(next_kwargs or {}))
+                check_resumes(self, next_method)
                 return super().resume_execution(next_method, next_kwargs, context)
         if goes_on:
             raise LockLost(f"{self.task_id}: its lease was lost while it was deferred. Check its output")

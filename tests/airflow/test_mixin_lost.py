@@ -9,10 +9,11 @@ import pytest
 from airflow.sdk import BaseOperator
 
 from airflow_hivelock import HiveLockMixin, HiveLockOperator
+from airflow_hivelock.compat import TaskDeferralError
 from airflow_hivelock.locks import LockLost, invitations
 from airflow_hivelock.waiting import Wait
 from airflow_hivelock.work import lease_holder
-from tests.airflow.tasks import DAY, NAMES, OBJECT, Defers, LockedWork, Work, dag
+from tests.airflow.tasks import DAY, NAMES, OBJECT, OWNER, Defers, LockedWork, Work, context, dag
 
 if TYPE_CHECKING:
     from airflow_hivelock.locks import Lease, LockManager
@@ -107,6 +108,19 @@ def test_what_a_trigger_does_late_does_not_touch_a_task_that_has_gone_on(
     assert run(works, logical_date=DAY).state == "success"
     assert len(waits) == (5 if rounds else 4), "for each task one on a worker, and one in the triggerer"
     assert held == [["lock", "work"]]
+
+
+def test_a_task_whose_resume_method_is_gone_keeps_its_locks(manager: LockManager, lines: Lines) -> None:
+    """An update of the provider or of the DAG has renamed the method, so nothing has checked the work."""
+    lease = manager.acquire(owner=OWNER, writes=[OBJECT], attempt=1)
+    manager.record_work(manager.start_work(lease, "lock", "what deferred"), "lock", "")
+    job = LockedWork(task_id="lock", writes=[OBJECT])
+    with pytest.raises(TaskDeferralError, match=r"lock: LockedWork has no method 'execute_complete'.*Check its work"):
+        job.resume_execution("execute_complete", {"event": "done"}, context())
+    left = manager.find(lease.id)
+    assert left, "what it has started in a cluster may write on"
+    assert [work.application for work in left.works] == [""]
+    assert "so its lease is kept" in lines()
 
 
 def test_a_retry_takes_over_the_lease_of_the_try_before(manager: LockManager, run: Run) -> None:
