@@ -47,6 +47,9 @@ _killed: set[Any] = set()
 _linked: set[Any] = set()
 """The ids of task instances that have a link to the page."""
 
+_unreleased: list[LeaseHolder] = []
+"""The holders of leases whose release was interrupted."""
+
 _users: Counter[str] = Counter()
 """The number of ``hold()``s that use a mark. They can be in several threads. The task's own lease has another mark."""
 
@@ -174,6 +177,8 @@ def _on_kill() -> None:
     """The ``on_kill()`` of an operator that has none, from its first ``hold()`` on. It runs in a signal handler."""
     ti: Any = get_current_context()["ti"]
     _killed.add(ti.id)
+    while _unreleased:
+        _unreleased.pop().release()
     if not _held or not all(_held.values()):
         return
     try:
@@ -299,7 +304,11 @@ def _under(manager: LockManager, lease: Lease, name: str) -> Iterator[HeldLocks]
         # Before the end of the processes, because they must not include processes of a hold() that begins now.
         last = _leave_mark(here.mark)
         if holder is not None and (not failed or (holder.end_work() if last else _nothing_runs(here))):
-            holder.release()
+            try:
+                holder.release()
+            except BaseException:  # a time-out of the task; Airflow calls on_kill() after it
+                _unreleased.append(holder)
+                raise
 
 
 def _use_mark() -> Processes:

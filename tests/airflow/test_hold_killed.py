@@ -7,6 +7,7 @@ import os
 import signal
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
+from datetime import timedelta
 from threading import Event, Timer
 from typing import TYPE_CHECKING, Any
 from unittest.mock import patch
@@ -149,3 +150,27 @@ def test_a_kill_after_its_locks_are_released_ends_nothing(manager: LockManager, 
         kill()
 
     assert python(work).state == "success"
+
+
+@pytest.mark.usefixtures("sigterm")
+def test_a_time_out_during_the_release_does_not_keep_the_locks(
+    manager: LockManager, python: Python, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Airflow calls on_kill() after the time-out, and the lock store can answer by then."""
+    release = LockManager.release
+    asked: list[Lease] = []
+
+    def time_out_once(self: LockManager, lease: Lease, **options: Any) -> Any:
+        asked.append(lease)
+        if len(asked) == 1:
+            signal.raise_signal(signal.SIGALRM)
+        return release(self, lease, **options)
+
+    def work() -> None:
+        with hold(writes=["dw.a"]):
+            pass
+
+    monkeypatch.setattr(LockManager, "release", time_out_once)
+    assert python(work, execution_timeout=timedelta(minutes=5)).state == "failed"
+    assert len(asked) == 2
+    assert not manager.show()
