@@ -271,17 +271,17 @@ class HiveLockMixin(SubmitsJobs, AcquiresLocks):
         held = self._held = LeaseHolder(
             manager, lease, work, super().on_kill, self.log, ours=self.lease is None, idle_s=idle_s
         )
-        with environment.with_variables(self, {URL: hook.url, MARK: held.mark}):
+        variables = environment.with_variables(self, {URL: hook.url, MARK: held.mark})
+        with variables, self._released_at_end(held, context, begun), held:
             self.use_lease(lease, work)
-            with self._released_at_end(held, context, begun), held:
-                table.watch(self, held.record)
-                hive_jobs.check_database(self)
-                hive_jobs.take_no_locks(self, manager)
-                if not nearest(type(self), "work_ends_with_process"):
-                    hive_jobs.call_when_connected(self, self.record_submission)
-                if self._killed and not resumed:  # no second signal would stop its job
-                    raise AirflowException(f"{self.task_id} was killed before its work began")
-                yield
+            table.watch(self, held.record)
+            hive_jobs.check_database(self)
+            hive_jobs.take_no_locks(self, manager)
+            if not nearest(type(self), "work_ends_with_process"):
+                hive_jobs.call_when_connected(self, self.record_submission)
+            if self._killed and not resumed:  # no second signal would stop its job
+                raise AirflowException(f"{self.task_id} was killed before its work began")
+            yield
 
     @contextmanager
     def _released_at_end(self, held: LeaseHolder, context: Any, begun: bool) -> Iterator[None]:

@@ -12,7 +12,7 @@ import psutil
 import pytest
 from airflow.providers.standard.operators.bash import BashOperator
 
-from airflow_hivelock import locked
+from airflow_hivelock import HiveLockedSparkSubmitOperator, locked
 from airflow_hivelock.operators.environment import with_variables
 from airflow_hivelock.spark import URL
 from airflow_hivelock.work.processes import MARK
@@ -67,6 +67,15 @@ def test_a_shell_that_outlives_a_time_out_is_killed_before_its_locks_are_freed(
         with ended[0].subprocess_hook.sub_process:  # closes its output
             pass
     assert not manager.leases()
+
+
+def test_an_error_before_the_work_begins_leaves_no_lease_and_no_mark(manager: LockManager, run: Run) -> None:
+    """Spark's settings come from a template, which can render to something else than a dict."""
+    with dag() as works:
+        HiveLockedSparkSubmitOperator(task_id="work", application="job.py", conf="{{ ds }}", **NAMES)
+    assert run(works, logical_date=DAY).tasks == {"work": "failed"}
+    assert not manager.leases()
+    assert not {URL, MARK} & os.environ.keys()
 
 
 def test_an_operator_has_its_own_environment_again_after_its_work() -> None:
