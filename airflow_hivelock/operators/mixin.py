@@ -106,6 +106,7 @@ class HiveLockMixin(SubmitsJobs, AcquiresLocks):
         self.lease = lease
         self.lease_dag_id = lease_dag_id
         self._held: LeaseHolder | None = None
+        self._event: Any = None  # of the trigger, while execute() continues after it
         self._unlocked = False  # True: locking is turned off, or Hive itself locks
         if lease is None and self.waiting == "trigger":
             self._start_in_triggerer(HiveLockTrigger, self._lock_kwargs(FIRST.next()))
@@ -123,18 +124,15 @@ class HiveLockMixin(SubmitsJobs, AcquiresLocks):
         cls.operator_extra_links = own  # type: ignore[assignment]
 
     def execute(self, context: Any) -> Any:
-        check_not_empty(self)
-        self.get_ready()
-        lease = self._await_passed_lease(context, 0) if self.lease is not None else self._acquire(context)
-        with self._under(lease, context):
-            return super().execute(context)
-
-    def execute_locked(self, context: Any, event: Any) -> Any:
-        """Resume the task at its turn, or when the trigger has acquired the locks, or when the lock store answers."""
+        event, self._event = self._event, None
+        if event is None:
+            check_not_empty(self)
         self.get_ready()
         lease, idle_s = None, 0.0
         if self.lease is not None:
-            lease = self._await_passed_lease(context, event["unanswered"])
+            lease = self._await_passed_lease(context, event["unanswered"] if event else 0)
+        elif event is None:
+            lease = self._acquire(context)
         elif (turn := Round.of_turn(event)) is not None:
             # Log the earlier wait, because the triggerer overwrites its log for a task when the task waits there again.
             metrics.arrived(turn.slot_s)
@@ -145,6 +143,11 @@ class HiveLockMixin(SubmitsJobs, AcquiresLocks):
             idle_s = metrics.age_s(lease.since)
         with self._under(lease, context, idle_s=idle_s):
             return super().execute(context)
+
+    def execute_locked(self, context: Any, event: Any) -> Any:
+        """Resume the task after its trigger. This calls ``execute``, because a subclass can have its own."""
+        self._event = event
+        return self.execute(context)
 
     def resume_execution(self, next_method: str, next_kwargs: dict[str, Any] | None, context: Any) -> Any:
         if next_method == self._resume_method:

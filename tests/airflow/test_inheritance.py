@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+from threading import Timer
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from airflow.providers.standard.operators.bash import BashOperator
-from airflow.sdk import BaseOperator
+from airflow.providers.standard.operators.empty import EmptyOperator
+from airflow.sdk import DAG, BaseOperator
 
 from airflow_hivelock import HiveLockedSparkSubmitOperator, HiveLockMixin
 from airflow_hivelock.locks import InvalidRequest
+from tests.airflow.tasks import DAY
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from airflow_hivelock.locks import LockManager
+    from tests.airflow.conftest import Run
 
 
 class Helps:
@@ -67,6 +73,26 @@ def test_work_written_into_the_locked_class_itself_is_refused() -> None:
         class Locked(HiveLockMixin, BaseOperator):
             def execute(self, context: Any) -> None:
                 context["cursor"].execute("INSERT INTO dw.t SELECT 1")
+
+
+@pytest.mark.parametrize("waiting", ["trigger", "defer", "poke"])
+def test_an_execute_of_its_own_runs_however_the_task_waits(waiting: str, manager: LockManager, run: Run) -> None:
+    ran = []
+
+    class Publishes(HiveLockMixin, EmptyOperator):
+        def execute(self, context: Any) -> None:
+            ran.append("before")
+            super().execute(context)
+            ran.append("published")
+
+    held = manager.acquire(owner="another", writes=["dw.t"])
+    freed = Timer(1.0, manager.release, [held])
+    with DAG("own", schedule=None, start_date=DAY) as works:
+        Publishes(task_id="work", writes=["dw.t"], waiting=waiting)
+    freed.start()
+    assert run(works, logical_date=DAY).tasks == {"work": "success"}
+    assert (ran[0], ran.count("published"), ran[-1]) == ("before", 1, "published")
+    assert manager.leases() == []
 
 
 def test_a_method_that_calls_on_may_do_more() -> None:
