@@ -115,7 +115,7 @@ def _release(
 
 
 def _release_ended(manager: LockManager, lease: Lease) -> None:
-    """Release *lease*, whose tasks have ended, unless its work may still run."""
+    """Release *lease* unless its work may still run. Its tasks have ended."""
     try:
         alive = running(lease.works)
     except CannotTell as error:

@@ -128,7 +128,7 @@ class Learning:
         return made
 
     def _refusing(self, what: str) -> Callable[[Any], Any]:
-        """The replacement of a method whose result reads the DataFrame later.
+        """Return the replacement of a method. The result of the method reads the DataFrame later.
 
         :param what: the result, as the message names it.
         """

@@ -266,7 +266,7 @@ class _Parser(Tokens):
         if self.is_type(TokenType.STRING):
             return self._quoted(_A_REQUEST)
         first = self.at
-        # Each time only the new token with the one before it: the whole owner would take time in the square of its length.
+        # Check only the new token with the one before it. A check of the whole owner each time would take quadratic time.
         while not self.done() and _OWNER.fullmatch(self.written(max(first, self.at - 1), self.at + 1)):
             self.at += 1
         if self.at == first:
