@@ -118,9 +118,9 @@ class HiveLockHook(BaseHook):
 
         :raises StoreUnavailable: the lock store does not answer.
         """
-        settings = self.settings
+        url, site = self.url, self.settings.site  # an error here names the connection already
         try:
-            return _shared_manager(settings.url, settings.site)
+            return _shared_manager(url, site)
         except HiveLockError as error:
             raise self._of_connection(error) from error
 
