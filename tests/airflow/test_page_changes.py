@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
@@ -17,9 +16,10 @@ from airflow_hivelock.locks.errors import AccessDenied, HiveLockError, StoreUnav
 from airflow_hivelock.ui.change_pool import ChangePool
 from airflow_hivelock.ui.reads import THREADS
 from tests.airflow.page import API, ASKED, CURRENT, LEASES, Login, access, changes, hold, looks, on_worker, owner
+from tests.support.patience import until
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
     from fastapi.testclient import TestClient
 
@@ -83,17 +83,10 @@ def busy(count: int = THREADS) -> Iterator[None]:
 
 
 def idle() -> None:
-    """Wait until the threads of changes have done all that was submitted."""
+    """Wait until the threads of changes have ended all changes."""
     pool = changes.pool._pools["hivelock_default"]
     assert isinstance(pool, ThreadPoolExecutor)
     pool.shutdown()
-
-
-def until(holds: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + DEADLINE_S
-    while not holds():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
 
 
 def test_slow_reads_of_the_store_delay_no_release(operator: TestClient, manager: LockManager) -> None:
@@ -207,7 +200,7 @@ def test_a_late_failure_of_a_release_is_logged(
         gate.set()
     idle()
     assert (answer.status_code, "zk:2181" in answer.text) == (503, False)
-    until(lambda: "zk:2181 refuses the release" in lines())
+    until(lambda: "zk:2181 refuses the release" in lines(), "the line of the log", DEADLINE_S)
     log = lines()
     assert f"The outcome of the release of lease {lease.id} is still unknown: zk:2181" in log
     assert "never retrieved" not in log

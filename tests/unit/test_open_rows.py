@@ -6,7 +6,6 @@ import gc
 import subprocess
 import sys
 import threading
-import time
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 from unittest.mock import Mock
@@ -140,12 +139,20 @@ def test_an_iterator_that_outlives_the_locks_is_collected(
 
 
 def test_a_statement_keeps_the_locks_of_an_iterator_that_is_collected_meanwhile(
-    begin: Callable[[], Any], leases: DriverLeases, manager: LockManager
+    begin: Callable[[], Any], leases: DriverLeases, manager: LockManager, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    rows = [begin()]
+    renewal, rows = leases._renewal, [begin()]
+    waits = Mock(side_effect=renewal._wait)
+    monkeypatch.setattr(renewal, "_wait", waits)
+
+    def has_looked() -> bool:
+        renewal.wake()
+        return waits.call_count >= before + 2  # between two waits, the thread looks at all open rows
+
     with leases.locked(SELECT, "a statement"):
         rows.clear()
-        time.sleep(0.3)  # the thread looks at once
+        before = waits.call_count
+        until(has_looked, "a look of the renewal thread", HANG_S)
         assert len(manager.leases()) == 1
     released(manager)
 
