@@ -1,4 +1,4 @@
-"""Functions of PySparkOperator, whose session can be on a server of Spark Connect.
+"""Functions of PySparkOperator. Their session can be on a server of Spark Connect.
 
 The server continues a request after its client has died, and no record shows what it runs.
 """

@@ -46,7 +46,7 @@ def check_order(cls: type, mixin: type) -> None:
 def check_resumes(task: Any, next_method: str) -> None:
     """Check that a deferred *task* can resume with *next_method*.
 
-    :raises TaskDeferralError: it has no such method, so it does not check the work for which it was deferred.
+    :raises TaskDeferralError: it has no such method. So it cannot check its deferred work.
     """
     if next_method != TRIGGER_FAILED and not hasattr(task, next_method):
         raise TaskDeferralError(

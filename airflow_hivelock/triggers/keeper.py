@@ -272,7 +272,7 @@ class HiveLockKeeper(BaseEventTrigger):
         return await self._checks.free(manager, installation, lease, verdict, self.log)
 
     async def _still_needed(self, suspects: Sequence[tuple[Owner, Lease]]) -> list[Lease]:
-        """The suspect leases to renew: those whose run is not over, or whose run Airflow does not report in time."""
+        """Return the suspect leases to renew. Their run is not over, or Airflow does not report it in time."""
         until = asyncio.get_running_loop().time() + RUNS_S
 
         async def lapses(owner: Owner) -> bool:

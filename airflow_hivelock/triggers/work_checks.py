@@ -89,7 +89,7 @@ class WorkChecks:
 
         try:
             threading.Thread(target=check, name="hivelock-check", daemon=True).start()
-        except BaseException:  # the triggerer has no more threads; the next check may get one
+        except BaseException:  # the triggerer cannot start more threads now; a later check can
             self._room.release()
             raise
         running.add_done_callback(leave)

@@ -39,7 +39,7 @@ def unchanged(what: str, patience_s: float, connection_id: str) -> str:
 
 
 def unknown(what: str, connection_id: str) -> str:
-    """The text for a change whose outcome is unknown."""
+    """The text for a change with an unknown outcome."""
     return (
         f"The outcome of {what} is unknown, because the lock store did not answer in time. The change can still happen. "
         f"Look again before you repeat it. {ASK_WHY.format(connection_id)}"

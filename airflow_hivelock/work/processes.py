@@ -245,7 +245,7 @@ class Processes:
 
 @contextmanager
 def mark_file(mark: str) -> Iterator[None]:
-    """Keep a file in memory open, whose name contains *mark*. Processes that this one forks meanwhile inherit it."""
+    """Keep a file in memory open. Its name contains *mark*, and processes that are forked in the block inherit it."""
     if not mark or not hasattr(os, "memfd_create"):  # not Linux
         yield
         return

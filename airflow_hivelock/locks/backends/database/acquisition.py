@@ -106,7 +106,7 @@ class DatabaseAcquisition:
         notifier.know(self)
 
     def step(self) -> Lease | NeedsSlot | Blocked:
-        # withdraw() must end a grant whose answer is lost after the commit, or that an interrupted caller did not receive.
+        # withdraw() must end a grant that the caller did not receive: its answer was lost, or the caller was interrupted.
         self._may_hold = True
         outcome = self._in_order()
         mine = outcome.record
